@@ -1,0 +1,186 @@
+"""Candidates: a superset of the top k, in index order, that is cut down to exactly the top k.
+
+A selection collects every entry that reaches some threshold not above the true one, a list for each chunk of the
+array, and then trims those lists. The trimming touches candidates only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headway.kernels import radix
+from headway.kernels._jit import kernel
+from headway.kernels._lanes import NAN_KEY, ROOM, RUN, compact
+from headway.kernels.radix import Bin, Cut, clamped_key
+
+Offsets = npt.NDArray[np.int32]
+Values = npt.NDArray[np.float32]
+
+MAX_INT32 = np.iinfo(np.int32).max
+
+SMALLEST_KEY = np.uint32(1)
+"""The lowest threshold in use. Below it are only zeros, of which any number can be found without looking."""
+
+
+class Candidates(NamedTuple):
+    """The candidates of one chunk: offsets from its start, and values."""
+
+    start: int
+    offsets: Offsets
+    values: Values
+
+
+class Picked(NamedTuple):
+    """The top k in index order, and the key of the smallest."""
+
+    indices: npt.NDArray[Any]
+    values: Values
+    key: np.uint32
+
+
+class Buffers:
+    """Room for candidates and counts, kept between steps and grown when needed."""
+
+    def __init__(self) -> None:
+        self._offsets = np.empty(ROOM, np.int32)
+        self._values = np.empty(ROOM, np.float32)
+        self._counts = radix.new_counts()
+
+    def reserve(self, parts: Sequence[slice], limit: int) -> list[tuple[Offsets, Values]]:
+        """Return room for up to ``limit`` candidates in each part; pages that stay untouched cost no memory."""
+        sizes = [min(part.stop - part.start, limit) + ROOM for part in parts]
+        ends = np.cumsum(sizes)
+        if self._offsets.size < ends[-1]:
+            self._offsets = np.empty(int(ends[-1]), np.int32)
+            self._values = np.empty(int(ends[-1]), np.float32)
+        return [
+            (self._offsets[end - size : end], self._values[end - size : end])
+            for size, end in zip(sizes, ends, strict=True)
+        ]
+
+    def pick(self, found: Sequence[Candidates], k: int, source: Values, *, clear: bool, inside: Bin | None) -> Picked:
+        """Return the exact top k of ``source``, given all its entries from some threshold on.
+
+        With fewer than k candidates the threshold must have been ``SMALLEST_KEY``: zeros make up the number. With
+        ``clear`` the candidates were cleared in the source, and those that are not picked go back. ``inside`` is
+        the bin of the k-th largest, where that is known. The result lives in these buffers.
+        """
+        num_found = sum(part.values.size for part in found)
+        end = self._find_cut(found, k, inside) if num_found >= k else Cut(np.uint32(0), 0, 0)
+        offsets, ends = self._trim(found, end, source if clear else None)
+        indices = _to_indices(offsets, ends, [part.start for part in found], source.size)
+        picked = Picked(indices, self._values[: indices.size], end.key)
+        return picked if num_found >= k else _fill_with_zeros(picked, k, source, clear)
+
+    def _trim(self, found: Sequence[Candidates], end: Cut, residual: Values | None) -> tuple[Offsets, list[int]]:
+        """Drop what is below the cut and the ties that are too many; put it back into the residual, if given.
+
+        Returns the offsets of what is left, packed at the start of the buffers, and where each chunk's part ends.
+        """
+        num_kept, ties_in = 0, end.num_ties_in
+        ends = []
+        for part in found:
+            size = part.values.size
+            split = size
+            if end.num_ties_in < end.num_ties:
+                split, ties_in = _split_after_ties(part.values, end.key, ties_in)
+            for start, stop, key in ((0, split, end.key), (split, size, _next_key(end.key))):
+                if residual is not None:
+                    _put_back(part.values, part.offsets, start, stop, key, residual[part.start :])
+                num_kept = compact(part.values, part.offsets, start, stop, key, self._offsets, self._values, num_kept)
+            ends.append(num_kept)
+        return self._offsets[:num_kept], ends
+
+    def _find_cut(self, found: Sequence[Candidates], k: int, inside: Bin | None) -> Cut:
+        if inside is None:
+            self._counts[:] = 0
+            for part in found:
+                radix.count(part.values, self._counts)
+            inside = radix.find_bin(self._counts, k)
+        low_counts = self._counts.reshape(-1)
+        low_counts[:] = 0
+        for part in found:
+            radix.count_low_bits(part.values, np.uint32(inside.number), low_counts)
+        return radix.find_cut(low_counts, inside, k)
+
+
+def restore(found: Sequence[Candidates], residual: Values) -> None:
+    """Put all candidates back into the residual they were taken from."""
+    for part in found:
+        residual[part.start :][part.offsets] = part.values
+
+
+def _to_indices(offsets: Offsets, ends: Sequence[int], starts: Sequence[int], numel: int) -> npt.NDArray[Any]:
+    """Turn offsets from the start of a chunk into indices: in place, unless int32 is too short for them."""
+    if len(starts) == 1 and numel <= MAX_INT32:
+        return offsets
+    indices = offsets if numel <= MAX_INT32 else np.empty(offsets.size, np.int64)
+    for begin, end, start in zip([0, *ends], ends, starts, strict=False):
+        np.add(offsets[begin:end], np.int64(start), out=indices[begin:end], casting="same_kind")
+    return indices
+
+
+def _next_key(key: np.uint32) -> np.uint32:
+    """Return a key that what ties with ``key`` does not reach; nothing is above NaN."""
+    return np.uint32(key + 1) if key < NAN_KEY else np.uint32(0xFFFFFFFF)
+
+
+@kernel
+def _split_after_ties(values: Any, key: Any, ties_in: int) -> tuple[int, int]:
+    """Return where the last tie that is in has passed, and how many are still to come."""
+    for i in range(values.size):
+        if ties_in == 0:
+            return i, 0
+        ties_in -= clamped_key(values[i]) == key
+    return values.size, ties_in
+
+
+@kernel
+def _put_back_range(values: Any, offsets: Any, start: int, stop: int, key: Any, residual: Any) -> None:
+    for i in range(start, stop):
+        if clamped_key(values[i]) < key:
+            residual[offsets[i]] = values[i]
+
+
+@kernel
+def _put_back(values: Any, offsets: Any, start: int, stop: int, key: Any, residual: Any) -> None:
+    """Return to the residual what does not reach the key; few do not, so runs are looked at together."""
+    tail = stop - (stop - start) % RUN
+    for at in range(start, tail, RUN):
+        hits = np.uint32(0)
+        for i in range(at, at + RUN):
+            hits |= np.uint32(clamped_key(values[i]) < key)
+        if hits:
+            _put_back_range(values, offsets, at, at + RUN, key, residual)
+    _put_back_range(values, offsets, tail, stop, key, residual)
+
+
+def _fill_with_zeros(nonzero: Picked, k: int, source: Values, clear: bool) -> Picked:
+    indices = np.empty(k, nonzero.indices.dtype)
+    values = np.empty(k, np.float32)
+    _merge_zeros(nonzero.indices, nonzero.values, source, clear, indices, values)
+    return Picked(indices, values, np.uint32(0))
+
+
+@kernel
+def _merge_zeros(nonzero: Any, nonzero_values: Any, source: Any, clear: bool, indices: Any, values: Any) -> None:
+    """Merge all non-zero entries with the first zeros, in index order: every other index is one."""
+    zeros_left = indices.size - nonzero.size
+    taken = 0
+    candidate = 0
+    for written in range(indices.size):
+        if taken < nonzero.size and (nonzero[taken] == candidate or zeros_left == 0):
+            candidate = nonzero[taken]
+            values[written] = nonzero_values[taken]
+            taken += 1
+        else:
+            values[written] = source[candidate]  # zero, but of either sign
+            if clear:
+                source[candidate] = np.float32(0)
+            zeros_left -= 1
+        indices[written] = candidate
+        candidate += 1

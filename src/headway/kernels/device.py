@@ -1,0 +1,211 @@
+"""The kernels in torch operations, for tensors that are not on the CPU.
+
+Plain rather than fast, and equal in result to the loops: to the bit, except for the gain curve, which is exact here.
+The public functions come here by the device of their argument and have checked it before. No accelerator was at hand
+when this was written: the tests run these functions on CPU tensors against the loops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from headway.errors import MessageError
+from headway.kernels import noise
+
+if TYPE_CHECKING:
+    from headway.kernels.gain import GainCurve
+    from headway.kernels.indices import Layout
+    from headway.kernels.values import ValueFormat
+
+_MASK_32 = 0xFFFFFFFF
+_BLOCK = 2048
+_SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
+
+
+def select_topk(x: Tensor, k: int) -> Tensor:
+    """See ``select.select_topk``; k is at least 1."""
+    keys = x.detach().reshape(-1).to(torch.float32).view(torch.int32).bitwise_and(0x7FFFFFFF).clamp_(max=0x7F800001)
+    cut = keys.topk(k, sorted=False).values.min()
+    picked, ties = keys > cut, keys == cut
+    picked |= ties & (ties.cumsum(0) <= k - picked.sum())
+    indices = picked.nonzero().flatten()
+    return indices if x.numel() > torch.iinfo(torch.int32).max else indices.to(torch.int32)
+
+
+def extract_topk(residual: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Take the top k and all that is not finite out of the residual; return indices and values of the top k."""
+    indices = select_topk(residual, k) if k else torch.empty(0, dtype=torch.int32, device=residual.device)
+    values = residual[indices.long()]
+    residual[indices.long()] = 0.0
+    drop_nonfinite(residual)
+    return indices, values
+
+
+def drop_nonfinite(x: Tensor) -> None:
+    """Set Inf and NaN to zero."""
+    x.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def gain_curve(x: Tensor) -> GainCurve:
+    """See ``gain.gain_curve``."""
+    from headway.kernels.gain import GAIN_RATIOS, GainCurve, wanted_entries
+
+    squares = x.detach().reshape(-1).double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).square()
+    energy = float(squares.sum())
+    if energy == 0:
+        return GainCurve(gains=GAIN_RATIOS * 0 + 1, energy=0.0)
+    kept = squares.sort(descending=True).values.cumsum(0).cpu().numpy()
+    return GainCurve(gains=(kept[wanted_entries(x.numel()) - 1] / kept[-1]).clip(max=1.0), energy=energy)
+
+
+def encode_values(values: Tensor, value_format: ValueFormat, out: Tensor) -> None:
+    """See ``values.encode_values``."""
+    if value_format == "fp32":
+        out.copy_(values.view(torch.uint8))
+    elif value_format == "fp16":
+        halves = values.to(torch.float16)
+        overflowed = halves.isinf() & values.isfinite()
+        largest = torch.finfo(torch.float16).max
+        out.copy_(torch.where(overflowed, halves.sign() * largest, halves).view(torch.uint8))
+    else:
+        blocks = _in_blocks(values)
+        scales = _largest(blocks) / 127
+        scales[scales < _SMALLEST_NORMAL] = 0.0
+        codes = (blocks * _inverse(1.0, scales)).round().nan_to_num(0.0).to(torch.int8)
+        out.copy_(torch.cat([scales.flatten().view(torch.uint8), _flat(codes, values.numel()).view(torch.uint8)]))
+
+
+def decode_values(payload: Tensor, value_format: ValueFormat, out: Tensor) -> None:
+    """See ``values.decode_values``."""
+    if value_format == "fp32":
+        out.copy_(payload.view(torch.float32))
+    elif value_format == "fp16":
+        out.copy_(payload.view(torch.float16))
+    else:
+        scales, codes = _split_scales(payload, out.numel())
+        out.copy_(_flat(_in_blocks(codes.view(torch.int8)) * scales, out.numel()))
+
+
+def encode_indices(indices: Tensor, layout: Layout, out: Tensor) -> None:
+    """See ``indices.encode_indices``."""
+    if layout.num_bytes == 0:
+        return
+    words, wide = _words(layout), indices.long()
+    if layout.block:
+        counts = torch.bincount(wide // layout.block, minlength=layout.num_blocks)
+        wide = torch.cat([counts, wide % layout.block])
+    out.copy_(wide.to(words).view(torch.uint8))
+
+
+def decode_indices(message: Tensor, numel: int, layout: Layout, out: Tensor) -> None:
+    """See ``indices.decode_indices``."""
+    words = message.view(_words(layout)).to(torch.int64)
+    if layout.block:
+        counts, offsets = words[: layout.num_blocks], words[layout.num_blocks :]
+        if int(counts.sum()) != out.numel():
+            raise MessageError(f"the counts of the index blocks add up to {int(counts.sum())}, not to {out.numel()}")
+        if bool((offsets >= layout.block).any()):
+            raise MessageError(f"an offset is not below the length of its block, {layout.block}")
+        numbers = torch.arange(layout.num_blocks, device=message.device).repeat_interleave(counts)
+        words = numbers * layout.block + offsets
+    if out.numel() and (bool((words.diff() <= 0).any()) or int(words[-1]) >= numel or int(words[0]) < 0):
+        raise MessageError(f"the indices do not ascend within [0, {numel})")
+    out.copy_(words)
+
+
+def quantize(x: Tensor, bits: int, key: int, step: float | None, out: Tensor) -> int:
+    """See ``quantizers.quantize``."""
+    zero, half_range = _grid(bits)
+    flat = x.detach().reshape(-1).to(torch.float32)
+    blocks = _in_blocks(flat)
+    if step is None:
+        scales = _largest(blocks)
+        scales[scales < _SMALLEST_NORMAL * half_range] = 0.0
+        inverse, header, num_saturated = _inverse(half_range, scales), scales.flatten().view(torch.uint8), 0
+    else:
+        distance = torch.tensor(step, dtype=torch.float32, device=x.device)
+        inverse, header = 1 / distance, out[:0]
+        num_saturated = int((~(flat.abs() <= distance * half_range)).sum())
+    levels = blocks.nan_to_num(0.0, posinf=float("inf"), neginf=float("-inf")) * inverse + zero
+    codes = (levels + _units(key, blocks)).clamp(zero - half_range, zero + half_range)
+    codes = torch.where(inverse > 0, codes, zero).nan_to_num(0.0).to(torch.uint8)
+    out.copy_(torch.cat([header, _pack(_flat(codes, flat.numel()), bits)]))
+    return num_saturated
+
+
+def quantize_sign(x: Tensor, out: Tensor) -> None:
+    """See ``quantizers.quantize_sign``."""
+    flat = x.detach().reshape(-1).to(torch.float32)
+    blocks = _in_blocks(flat)
+    lengths = _in_blocks(torch.ones_like(flat)).sum(1, dtype=torch.float64, keepdim=True)
+    means = (blocks.abs().sum(1, dtype=torch.float64, keepdim=True) / lengths).to(torch.float32)
+    scales = torch.where(_largest(blocks).isnan(), torch.nan, means)
+    out.copy_(torch.cat([scales.flatten().view(torch.uint8), _pack((flat >= 0).to(torch.uint8), 1)]))
+
+
+def dequantize(message: Tensor, bits: int, step: float | None, out: Tensor) -> None:
+    """See ``quantizers.dequantize``."""
+    zero, half_range = _grid(bits)
+    if step is None:
+        scales, packed = _split_scales(message, out.numel())
+        distance = scales / half_range
+    else:
+        packed, distance = message, torch.tensor(step, dtype=torch.float32, device=out.device)
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=out.device)
+    codes = (packed.unsqueeze(1) >> shifts).bitwise_and((1 << bits) - 1).flatten()[: out.numel()]
+    out.copy_(_flat((_in_blocks(codes.to(torch.float32)) - zero) * distance, out.numel()))
+
+
+def _in_blocks(flat: Tensor) -> Tensor:
+    """Return rows of 2048, the last one filled up with zeros."""
+    return torch.nn.functional.pad(flat, (0, -flat.numel() % _BLOCK)).view(-1, _BLOCK)
+
+
+def _flat(blocks: Tensor, numel: int) -> Tensor:
+    return blocks.flatten()[:numel]
+
+
+def _split_scales(payload: Tensor, numel: int) -> tuple[Tensor, Tensor]:
+    num_scale_bytes = 4 * -(-numel // _BLOCK)
+    return payload[:num_scale_bytes].view(torch.float32).unsqueeze(1), payload[num_scale_bytes:]
+
+
+def _largest(blocks: Tensor) -> Tensor:
+    """Return max |x| of each row, NaN where an entry is not finite."""
+    largest = blocks.abs().amax(1, keepdim=True)
+    return torch.where(largest.isfinite(), largest, torch.nan)
+
+
+def _inverse(numerator: float, scales: Tensor) -> Tensor:
+    return torch.where(scales > 0, numerator / scales, 0.0)
+
+
+def _words(layout: Layout) -> torch.dtype:
+    return {1: torch.uint8, 2: torch.uint16, 4: torch.int32}[layout.dtype.itemsize]
+
+
+def _grid(bits: int) -> tuple[float, float]:
+    return (0.5, 0.5) if bits == 1 else (float(1 << (bits - 1)), float((1 << (bits - 1)) - 1))
+
+
+def _pack(codes: Tensor, bits: int) -> Tensor:
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
+    padded = torch.nn.functional.pad(codes, (0, -codes.numel() % (8 // bits)))
+    return (padded.view(-1, 8 // bits) << shifts).sum(1, dtype=torch.int32).to(torch.uint8)
+
+
+def _units(key: int, blocks: Tensor) -> Tensor:
+    """Return the noise of ``noise.unit`` for every entry."""
+    keys = torch.tensor(
+        [noise.splitmix((key + number * noise.GOLDEN_64) & noise.MASK_64) for number in range(blocks.shape[0])],
+        dtype=torch.uint64,
+    ).view(torch.int64)
+    keys = keys.to(blocks.device).unsqueeze(1)
+    low, high = keys & _MASK_32, (keys >> 32) & _MASK_32
+    mixed = (torch.arange(_BLOCK, device=blocks.device) * noise.GOLDEN_32 + low) & _MASK_32
+    mixed = ((mixed ^ (mixed >> 16)) * noise.MIX_1) & _MASK_32
+    mixed = ((mixed ^ (mixed >> 15) ^ high) * noise.MIX_2) & _MASK_32
+    return ((mixed ^ (mixed >> 16)) >> 8).to(torch.float32) * 2.0**-24

@@ -1,0 +1,265 @@
+"""Stochastic quantisers: unbiased, with bits that are really packed; and sign with norm.
+
+A value becomes ``code = floor(x / d + zero + u)``, u uniform in [0, 1), and arrives as ``(code - zero) * d``, so that
+its expectation is x. Codes have 8, 4, 2 or 1 bits:
+
+| bits | Q | zero | values |
+|---|---|---|---|
+| 8, 4, 2 | 2^(bits-1) - 1 | 2^(bits-1) | -Q d ... 0 ... Q d; zero stays zero |
+| 1 | 1/2 | 1/2 | -d/2, d/2 |
+
+With a scale (``step=None``) each block of 2048 has its own d = max|x| / Q, sent along as fp32; with a fixed absolute
+step d is the same everywhere and nothing but codes travels, but what exceeds Q d saturates.
+
+The error of a scaled quantiser is relative to the block's largest entry; that of a fixed step is absolute, which is
+what extrapolation (ECD) needs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from headway.errors import MessageError
+from headway.kernels import device
+from headway.kernels._jit import kernel, reassociating
+from headway.kernels._threads import chunks, run
+from headway.kernels.arrays import flat_float32, message_bytes, writable
+from headway.kernels.noise import BLOCK, block_key, unit
+from headway.kernels.values import SMALLEST_NORMAL, largest_magnitude
+
+BITS = (8, 4, 2, 1)
+
+
+def quantized_bytes(numel: int, bits: int, *, step: float | None = None) -> int:
+    """Return the length of a quantised tensor on the wire.
+
+    >>> quantized_bytes(4096, 4), quantized_bytes(4096, 4, step=0.1)
+    (2056, 2048)
+    """
+    _check(bits, step)
+    num_scales = -(-numel // BLOCK) if step is None else 0
+    return 4 * num_scales + -(-numel * bits // 8)
+
+
+def quantize(x: Tensor, bits: int, key: int, *, step: float | None = None, out: Tensor) -> int:
+    """Write the codes of ``x`` into ``out``, which has ``quantized_bytes`` bytes; return how many values saturated.
+
+    ``key`` comes from ``noise_key(seed, step, rank)``. A scaled block with an Inf or NaN arrives as NaN throughout.
+    With a fixed step Inf saturates and NaN becomes zero; both are counted.
+
+    **Cost**: two reads of x from cache, one from memory. **Error**: unbiased, except for what saturates; the variance
+    of a value is at most d²/4.
+    """
+    num_bytes = quantized_bytes(x.numel(), bits, step=step)
+    if x.device.type != "cpu":
+        return device.quantize(x, bits, key, step, out)
+    flat = flat_float32(x)
+    scales, codes = _parts(message_bytes(out, num_bytes, "out"), flat.size, step)
+    fixed = np.float32(0 if step is None else step)
+
+    def work(_: int, part: slice) -> int:
+        first, part_scales, part_codes = _of_part(part, bits, scales, codes)
+        return _quantize(flat[part], bits, np.uint64(key), first, fixed, part_scales, part_codes)
+
+    return sum(run(work, chunks(flat.size)))
+
+
+def quantize_sign(x: Tensor, *, out: Tensor) -> None:
+    """Write sign(x) times the mean magnitude of its block, as one bit a value; ``dequantize`` with one bit reads it.
+
+    **Error**: biased; a contraction, |C(x) - x|² = (1 - |x|₁² / (n |x|²)) |x|² in each block of n. Zero counts as
+    positive. A block with an Inf or NaN arrives as NaN throughout.
+    """
+    num_bytes = quantized_bytes(x.numel(), 1)
+    if x.device.type != "cpu":
+        device.quantize_sign(x, out)
+        return
+    flat = flat_float32(x)
+    scales, codes = _parts(message_bytes(out, num_bytes, "out"), flat.size, None)
+
+    def work(_: int, part: slice) -> None:
+        _first, part_scales, part_codes = _of_part(part, 1, scales, codes)
+        _quantize_sign(flat[part], part_scales, part_codes)
+
+    run(work, chunks(flat.size))
+
+
+def dequantize(message: Tensor, bits: int, *, step: float | None = None, out: Tensor) -> None:
+    """Read a quantised tensor into the float32 tensor ``out``.
+
+    Raises:
+        MessageError: The message has another length than ``out.numel()`` values take.
+    """
+    num_bytes = quantized_bytes(out.numel(), bits, step=step)
+    if message.numel() != num_bytes:
+        raise MessageError(
+            f"{message.numel()} bytes of codes, but {out.numel()} values of {bits} bits take {num_bytes}"
+        )
+    if message.device.type != "cpu":
+        device.dequantize(message, bits, step, out)
+        return
+    target = writable(out, torch.float32, "out")
+    scales, codes = _parts(message_bytes(message, num_bytes, "message"), target.size, step)
+    fixed = np.float32(0 if step is None else step)
+
+    def work(_: int, part: slice) -> None:
+        _first, part_scales, part_codes = _of_part(part, bits, scales, codes)
+        _dequantize(part_scales, part_codes, bits, fixed, target[part])
+
+    run(work, chunks(target.size))
+
+
+def _check(bits: int, step: float | None) -> None:
+    if bits not in BITS:
+        raise ValueError(f"bits is {bits}, but must be one of {', '.join(map(str, BITS))}")
+    if step is not None and not (np.isfinite(step) and step >= SMALLEST_NORMAL):
+        raise ValueError(f"step is {step}, but must be a positive finite number")
+
+
+def _parts(message: npt.NDArray[np.uint8], numel: int, step: float | None) -> tuple[Any, Any]:
+    num_scale_bytes = 4 * -(-numel // BLOCK) if step is None else 0
+    return message[:num_scale_bytes].view(np.float32), message[num_scale_bytes:]
+
+
+def _of_part(part: slice, bits: int, scales: Any, codes: Any) -> tuple[int, Any, Any]:
+    """Return the number of the first block of a chunk, and its scales and codes: chunks start at blocks."""
+    first, last = part.start // BLOCK, -(-part.stop // BLOCK)
+    return first, scales[first:last], codes[part.start * bits // 8 : -(-part.stop * bits // 8)]
+
+
+@kernel
+def _zero(bits: int) -> Any:
+    return np.float32(0.5) if bits == 1 else np.float32(1 << (bits - 1))
+
+
+@kernel
+def _half_range(bits: int) -> Any:
+    return np.float32(0.5) if bits == 1 else np.float32((1 << (bits - 1)) - 1)
+
+
+@kernel
+def _pack(codes: Any, bits: int, packed: Any) -> None:
+    """Pack 4, 2 or 1 bits a code, the first into the lowest bits of a byte; written out, so that it vectorises."""
+    num_bytes = codes.size * bits // 8
+    if bits == 4:
+        for i in range(num_bytes):
+            packed[i] = codes[2 * i] | (codes[2 * i + 1] << 4)
+    elif bits == 2:
+        for i in range(num_bytes):
+            packed[i] = codes[4 * i] | (codes[4 * i + 1] << 2) | (codes[4 * i + 2] << 4) | (codes[4 * i + 3] << 6)
+    else:
+        for i in range(num_bytes):
+            low = codes[8 * i] | (codes[8 * i + 1] << 1) | (codes[8 * i + 2] << 2) | (codes[8 * i + 3] << 3)
+            high = codes[8 * i + 4] | (codes[8 * i + 5] << 1) | (codes[8 * i + 6] << 2) | (codes[8 * i + 7] << 3)
+            packed[i] = low | (high << 4)
+    if num_bytes < packed.size:
+        last = 0
+        for i in range(num_bytes * 8 // bits, codes.size):
+            last |= codes[i] << ((i * bits) % 8)
+        packed[num_bytes] = last
+
+
+@kernel
+def _unpack(packed: Any, bits: int, codes: Any) -> None:
+    """Undo ``_pack``."""
+    num_bytes = codes.size * bits // 8
+    if bits == 4:
+        for i in range(num_bytes):
+            codes[2 * i] = packed[i] & 15
+            codes[2 * i + 1] = packed[i] >> 4
+    elif bits == 2:
+        for i in range(num_bytes):
+            for j in range(4):
+                codes[4 * i + j] = (packed[i] >> (2 * j)) & 3
+    else:
+        for i in range(num_bytes):
+            for j in range(8):
+                codes[8 * i + j] = (packed[i] >> j) & 1
+    for i in range(num_bytes * 8 // bits, codes.size):
+        codes[i] = (packed[num_bytes] >> ((i * bits) % 8)) & ((1 << bits) - 1)
+
+
+@kernel
+def _encode_block(block: Any, inverse: Any, bits: int, mixed_key: Any, codes: Any) -> None:
+    zero, half_range = _zero(bits), _half_range(bits)
+    low_key, high_key = np.uint32(mixed_key), np.uint32(mixed_key >> np.uint64(32))
+    for i in range(block.size):
+        value = block[i] if block[i] == block[i] else np.float32(0)
+        level = (value * inverse + zero) + unit(low_key, high_key, i)
+        level = min(max(level, zero - half_range), zero + half_range)
+        codes[i] = np.uint8(np.int32(level))
+
+
+@kernel
+def _count_saturated(block: Any, limit: Any) -> int:
+    """Count what lies beyond the limit, or is NaN."""
+    count = 0
+    for i in range(block.size):
+        count += not abs(block[i]) <= limit
+    return count
+
+
+@kernel
+def _quantize(x: Any, bits: int, key: Any, first_block: int, fixed: Any, scales: Any, packed: Any) -> int:
+    buffer = np.empty(BLOCK, np.uint8)
+    half_range = _half_range(bits)
+    saturated = 0
+    for number in range((x.size + BLOCK - 1) // BLOCK):
+        block = x[number * BLOCK : (number + 1) * BLOCK]
+        target = packed[number * BLOCK * bits // 8 : (number + 1) * BLOCK * bits // 8]
+        codes = target if bits == 8 else buffer[: block.size]
+        if fixed > 0:
+            inverse = np.float32(1) / fixed
+            saturated += _count_saturated(block, fixed * half_range)
+        else:
+            scale = largest_magnitude(block)
+            if scale < SMALLEST_NORMAL * half_range:
+                scale = np.float32(0)
+            scales[number] = scale
+            inverse = half_range / scale if scale > 0 else np.float32(0)
+        if inverse > 0:
+            _encode_block(block, inverse, bits, block_key(key, first_block + number), codes)
+        else:  # all zero, or not finite: the scale says it all
+            codes[:] = np.uint8(_zero(bits))
+        if bits < 8:
+            _pack(codes, bits, target)
+    return saturated
+
+
+@reassociating
+def _mean_magnitude(block: Any) -> Any:
+    total = 0.0
+    for i in range(block.size):
+        total += np.float64(abs(block[i]))
+    return np.float32(total / block.size)
+
+
+@kernel
+def _quantize_sign(x: Any, scales: Any, packed: Any) -> None:
+    codes = np.empty(BLOCK, np.uint8)
+    for number in range(scales.size):
+        block = x[number * BLOCK : (number + 1) * BLOCK]
+        scales[number] = np.float32(np.nan) if np.isnan(largest_magnitude(block)) else _mean_magnitude(block)
+        for i in range(block.size):
+            codes[i] = block[i] >= 0
+        _pack(codes[: block.size], 1, packed[number * BLOCK // 8 : (number + 1) * BLOCK // 8])
+
+
+@kernel
+def _dequantize(scales: Any, packed: Any, bits: int, fixed: Any, out: Any) -> None:
+    buffer = np.empty(BLOCK, np.uint8)
+    zero, half_range = _zero(bits), _half_range(bits)
+    for number in range((out.size + BLOCK - 1) // BLOCK):
+        block = out[number * BLOCK : (number + 1) * BLOCK]
+        source = packed[number * BLOCK * bits // 8 : (number + 1) * BLOCK * bits // 8]
+        codes = source if bits == 8 else buffer[: block.size]
+        if bits < 8:
+            _unpack(source, bits, codes)
+        distance = fixed if fixed > 0 else scales[number] / half_range
+        for i in range(block.size):
+            block[i] = (np.float32(codes[i]) - zero) * distance

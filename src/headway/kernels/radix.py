@@ -1,0 +1,154 @@
+"""Exact order statistics of magnitudes, by counting float bits.
+
+The key of an entry (its bits without the sign) has 31 bits. Level one counts the upper 15 of them: 8 bits of exponent
+and 7 of mantissa, so that a bin spans less than 0.8% of its magnitude. Level two counts the lower 16 bits of those
+entries that share the bin of interest. Two counts name the k-th largest key exactly, whatever the distribution.
+
+Counting uses two interleaved histograms: runs of equal entries (zeros, mostly) would otherwise wait for their own
+last store. 25M entries, one thread: 15 ms together with the addition of the gradient, 13 ms when 98% are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headway.kernels._jit import float_bits, kernel
+from headway.kernels._lanes import BLOCK, INF_KEY, KEY_MASK, NAN_KEY, RUN
+
+BIN_SHIFT = np.uint32(16)
+NUM_BINS = 1 << 15
+INF_BIN = int(INF_KEY) >> 16
+_LOW_BITS = np.uint32(0xFFFF)
+
+Counts = npt.NDArray[np.uint32]
+
+
+class Bin(NamedTuple):
+    """Where the k-th largest key lies after level one."""
+
+    number: int
+    """Its upper 15 bits."""
+    num_above: int
+    """Entries in higher bins: all of them belong to the top k."""
+    num_inside: int
+    """Entries in this bin: some of them do."""
+
+    @property
+    def key(self) -> np.uint32:
+        """The smallest key of the bin."""
+        return np.uint32(self.number << 16)
+
+
+class Cut(NamedTuple):
+    """Where the top k ends: entries with a larger key are in, and of those with this key the first few."""
+
+    key: np.uint32
+    num_ties_in: int
+    num_ties: int
+
+
+def new_counts() -> Counts:
+    """Return the two interleaved histograms of level one."""
+    return np.zeros((NUM_BINS, 2), np.uint32)
+
+
+def total(parts: Sequence[Counts]) -> Counts:
+    """Add up the histograms of the chunks of an array."""
+    return parts[0] if len(parts) == 1 else np.sum(parts, axis=0, dtype=np.uint32)
+
+
+@kernel
+def _bin_of(value: Any) -> Any:
+    return np.uint16((float_bits(value) & KEY_MASK) >> BIN_SHIFT)
+
+
+@kernel
+def count_block(block: Any, bins: Any, counts: Any) -> None:
+    """Add a block of exactly ``BLOCK`` entries to ``counts``; ``bins`` is scratch for as many."""
+    for i in range(BLOCK):
+        bins[i] = _bin_of(block[i])
+    for i in range(0, BLOCK, 2):
+        counts[bins[i], 0] += np.uint32(1)
+        counts[bins[i + 1], 1] += np.uint32(1)
+
+
+@kernel
+def count_tail(tail: Any, counts: Any) -> None:
+    """Add any number of entries, one by one."""
+    for i in range(tail.size):
+        counts[_bin_of(tail[i]), 0] += np.uint32(1)
+
+
+@kernel
+def count(x: Any, counts: Any) -> None:
+    """Add all entries of ``x`` to the histograms of level one."""
+    bins = np.empty(BLOCK, np.uint16)
+    tail = x.size - x.size % BLOCK
+    for at in range(0, tail, BLOCK):
+        count_block(x[at : at + BLOCK], bins, counts)
+    count_tail(x[tail:], counts)
+
+
+@kernel
+def _find(totals: Any, k: int) -> tuple[int, Any]:
+    above = np.int64(0)
+    for number in range(totals.size - 1, -1, -1):
+        if above + totals[number] >= k:
+            return number, above
+        above += totals[number]
+    return 0, above
+
+
+def bin_totals(counts: Counts) -> npt.NDArray[np.int64]:
+    """Return the number of entries in each bin."""
+    return counts[:, 0].astype(np.int64) + counts[:, 1]
+
+
+def find_bin(counts: Counts, k: int) -> Bin:
+    """Return the bin that holds the k-th largest entry, 1 <= k <= number of entries."""
+    totals = bin_totals(counts)
+    totals[INF_BIN] = totals[INF_BIN:].sum()  # all NaN tie, and NaN shares its lowest bin with Inf
+    totals[INF_BIN + 1 :] = 0
+    number, above = _find(totals, k)
+    return Bin(int(number), int(above), int(totals[number]))
+
+
+@kernel
+def clamped_key(value: Any) -> Any:
+    """Return the key of a value, the same one for every NaN."""
+    return min(float_bits(value) & KEY_MASK, NAN_KEY)
+
+
+@kernel
+def _count_low_bits_of(values: Any, number: Any, counts: Any) -> None:
+    for i in range(values.size):
+        key = clamped_key(values[i])
+        if key >> BIN_SHIFT == number:
+            counts[key & _LOW_BITS] += np.uint32(1)
+
+
+@kernel
+def count_low_bits(values: Any, number: Any, counts: Any) -> None:
+    """Count the lower 16 bits of the keys whose upper 15 bits are ``number``, a uint32.
+
+    Few are: runs of entries are looked at together, and one by one only where there is one.
+    """
+    tail = values.size - values.size % RUN
+    for at in range(0, tail, RUN):
+        hits = np.uint32(0)
+        for i in range(at, at + RUN):
+            hits |= np.uint32(clamped_key(values[i]) >> BIN_SHIFT == number)
+        if hits:
+            _count_low_bits_of(values[at : at + RUN], number, counts)
+    _count_low_bits_of(values[tail:], number, counts)
+
+
+def find_cut(low_counts: npt.NDArray[np.uint32], inside: Bin, k: int) -> Cut:
+    """Return the exact end of the top k, given the bin it lies in and the counts of its lower bits."""
+    low, above = _find(low_counts, k - inside.num_above)
+    key = np.uint32((inside.number << 16) | int(low))
+    return Cut(key, int(k - inside.num_above - above), int(low_counts[int(low)]))

@@ -1,0 +1,136 @@
+"""Value formats: how the values of a message travel.
+
+| format | bytes for k values | error of each value |
+|---|---|---|
+| fp32 | 4 k | none |
+| fp16 | 2 k | half a unit in the last of 11 bits; finite values saturate at 65504 |
+| int8 | k + 4 ceil(k / 2048) | at most 1/254 of the largest magnitude in its block of 2048 |
+
+Inf and NaN arrive as they are in fp32 and fp16. An int8 block that has one arrives as NaN throughout, so that whoever
+looks for overflow still sees it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headway.errors import MessageError
+from headway.kernels import device
+from headway.kernels._jit import bits_float, float_bits, kernel
+from headway.kernels._lanes import INF_KEY, KEY_MASK
+from headway.kernels.arrays import message_bytes, writable
+from headway.kernels.half import INF_BITS, MAGNITUDE
+
+ValueFormat = Literal["fp32", "fp16", "int8"]
+VALUE_FORMATS: tuple[ValueFormat, ...] = get_args(ValueFormat)
+
+BLOCK = 2048
+"""Values that share a scale in int8."""
+
+SMALLEST_NORMAL = np.float32(np.finfo(np.float32).smallest_normal)
+
+_LEVELS = np.float32(127)
+
+
+def value_bytes(k: int, value_format: ValueFormat) -> int:
+    """Return the length of k values on the wire.
+
+    >>> [value_bytes(1000, name) for name in VALUE_FORMATS]
+    [4000, 2000, 1004]
+    """
+    if value_format == "fp32":
+        return 4 * k
+    if value_format == "fp16":
+        return 2 * k
+    if value_format == "int8":
+        return k + 4 * -(-k // BLOCK)
+    raise ValueError(f"value format is {value_format!r}, but must be one of {', '.join(VALUE_FORMATS)}")
+
+
+def encode_values(values: Tensor, value_format: ValueFormat, *, out: Tensor) -> None:
+    """Write float32 values in their format into ``out``, which has ``value_bytes`` bytes."""
+    num_bytes = value_bytes(values.numel(), value_format)
+    if values.device.type != "cpu":
+        device.encode_values(values, value_format, out)
+        return
+    source = writable(values, torch.float32, "values")
+    payload = message_bytes(out, num_bytes, "out")
+    if value_format == "fp32":
+        payload.view(np.float32)[:] = source
+    elif value_format == "fp16":
+        out.view(torch.float16).copy_(values)
+        _saturate(source, payload.view(np.uint16))
+    else:
+        scales, codes = _int8_parts(payload, source.size)
+        _encode_int8(source, scales, codes)
+
+
+def decode_values(payload: Tensor, k: int, value_format: ValueFormat, *, out: Tensor) -> None:
+    """Read k values into the float32 tensor ``out``.
+
+    Raises:
+        MessageError: The payload has another length than k values of this format.
+    """
+    num_bytes = value_bytes(k, value_format)
+    if payload.numel() != num_bytes:
+        raise MessageError(f"{payload.numel()} bytes of values, but {k} values in {value_format} take {num_bytes}")
+    if out.numel() != k:
+        raise ValueError(f"out has {out.numel()} entries, but there are {k} values")
+    if payload.device.type != "cpu":
+        device.decode_values(payload, value_format, out)
+    elif value_format == "fp32":
+        out.copy_(payload.view(torch.float32))
+    elif value_format == "fp16":
+        out.copy_(payload.view(torch.float16))
+    else:
+        scales, codes = _int8_parts(message_bytes(payload, num_bytes, "payload"), k)
+        _decode_int8(scales, codes, writable(out, torch.float32, "out"))
+
+
+def _int8_parts(payload: Any, k: int) -> tuple[Any, Any]:
+    num_scale_bytes = 4 * -(-k // BLOCK)
+    return payload[:num_scale_bytes].view(np.float32), payload[num_scale_bytes:].view(np.int8)
+
+
+@kernel
+def _saturate(values: Any, halves: Any) -> None:
+    """Turn the Inf that a finite value overflowed to into the largest finite number."""
+    for i in range(values.size):
+        overflowed = (halves[i] & MAGNITUDE) == INF_BITS and (float_bits(values[i]) & KEY_MASK) < INF_KEY
+        halves[i] -= np.uint16(overflowed)  # the number below Inf, in bits
+
+
+@kernel
+def largest_magnitude(block: Any) -> Any:
+    """Return max |x|, or NaN if any entry is Inf or NaN."""
+    largest = np.uint32(0)
+    for i in range(block.size):
+        largest = max(largest, float_bits(block[i]) & KEY_MASK)
+    return np.float32(np.nan) if largest >= INF_KEY else bits_float(np.uint32(largest))
+
+
+@kernel
+def _encode_int8(values: Any, scales: Any, codes: Any) -> None:
+    for number in range(scales.size):
+        block = values[number * BLOCK : (number + 1) * BLOCK]
+        target = codes[number * BLOCK : (number + 1) * BLOCK]
+        scale = largest_magnitude(block) / _LEVELS
+        if scale < SMALLEST_NORMAL:  # too small to divide by: send zeros
+            scale = np.float32(0)
+        scales[number] = scale
+        if scale > 0:
+            inverse = np.float32(1) / scale
+            for i in range(block.size):
+                target[i] = np.int8(np.rint(block[i] * inverse))
+        else:
+            target[:] = 0
+
+
+@kernel
+def _decode_int8(scales: Any, codes: Any, out: Any) -> None:
+    for i in range(codes.size):
+        out[i] = codes[i] * scales[i // BLOCK]

@@ -1,0 +1,52 @@
+"""Compilation ahead of the first step."""
+
+from __future__ import annotations
+
+import torch
+
+from headway.kernels.gain import gain_curve
+from headway.kernels.indices import decode_indices, encode_indices, index_bytes
+from headway.kernels.memory import Memory
+from headway.kernels.noise import noise_key
+from headway.kernels.quantizers import dequantize, quantize, quantize_sign, quantized_bytes
+from headway.kernels.scatter import scatter_add
+from headway.kernels.select import select_topk
+from headway.kernels.values import VALUE_FORMATS, decode_values
+
+_GRADIENT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+_warm = False
+
+
+def warm_up() -> None:
+    """Compile every kernel, or load it from numba's cache: some ten seconds once on a machine, half a second after that.
+
+    Called by ``attach`` and by the CLI, so that no training step pays for it. Calling it again costs nothing.
+    """
+    global _warm
+    if _warm:
+        return
+    x = torch.linspace(-1.0, 1.0, 3000)
+    for dtype in _GRADIENT_DTYPES:
+        memory = Memory(x.numel())
+        for _ in range(2):  # without a remembered threshold, and with one
+            memory.select(x.to(dtype), 30)
+    memory.drop_nonfinite()
+    for value_format in VALUE_FORMATS:
+        selection = memory.select(x, 30, value_format=value_format)
+        decode_values(selection.payload, 30, value_format, out=selection.values)
+        memory.take(selection.indices)
+    memory.select(torch.zeros_like(x), x.numel())
+    gain_curve(x)
+    for k in (1, 30, 1000):  # plain indices, words, bytes
+        indices = select_topk(x, k)
+        message = torch.empty(index_bytes(x.numel(), k), dtype=torch.uint8)
+        encode_indices(indices, x.numel(), out=message)
+        scatter_add(x.clone(), decode_indices(message, x.numel(), k), torch.zeros(k))
+    for step in (None, 0.1):
+        message = torch.empty(quantized_bytes(x.numel(), 1, step=step), dtype=torch.uint8)
+        quantize(x, 1, noise_key(0, 0, 0), step=step, out=message)
+        dequantize(message, 1, step=step, out=torch.empty_like(x))
+    message = torch.empty(quantized_bytes(x.numel(), 1), dtype=torch.uint8)
+    quantize_sign(x, out=message)
+    _warm = True

@@ -1,0 +1,40 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import settings
+
+from headway.kernels import warm_up
+from tests.pool import Pool
+
+settings.register_profile("headway", deadline=None, max_examples=60, derandomize=True)
+settings.load_profile("headway")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_kernels() -> None:
+    """Compile once, outside of any test's time limit."""
+    warm_up()
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[Pool]:
+    """The persistent gloo workers; every test that asks for them shares them."""
+    with Pool(size=8) as workers:
+        yield workers
+
+
+@pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Run a kernel test on one thread and on two, with chunks small enough that two are really used."""
+    monkeypatch.setattr("headway.kernels._threads.MIN_CHUNK", 2048)
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "pool" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.pool)

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import torch
+
+from headway.kernels import GAIN_RATIOS, device, gain_curve
+from tests.kernels.data import gaussian, heavy_tailed, mostly_zero
+
+
+def _true_gains(x):
+    squares = np.sort(x.double().numpy() ** 2)[::-1]
+    wanted = np.maximum(1, np.ceil(GAIN_RATIOS * x.numel())).astype(int)
+    return np.cumsum(squares)[wanted - 1] / squares.sum()
+
+
+@pytest.mark.parametrize("make", [gaussian, heavy_tailed, mostly_zero])
+@pytest.mark.parametrize("numel", [100, 3000, 300_000])
+@pytest.mark.parametrize("scale", [1.0, 1e-12, 3e15])
+def test_error_is_at_most_one_percent_everywhere(make, numel, scale, threads):
+    x = make(numel) * scale
+    curve = gain_curve(x)
+    np.testing.assert_allclose(curve.gains, _true_gains(x), rtol=0.01)
+    assert curve.energy == pytest.approx(float(x.double().square().sum()), rel=1e-9)
+
+
+def test_curve_rises_to_one():
+    curve = gain_curve(heavy_tailed(50_000))
+    assert (np.diff(curve.gains) >= 0).all()
+    assert curve.gains[-1] == 1.0
+    assert (curve.gains > 0).all()
+
+
+def test_all_zero_is_kept_whole():
+    assert (gain_curve(torch.zeros(1000)).gains == 1).all()
+
+
+def test_inf_and_nan_do_not_count():
+    x = gaussian(10_000)
+    expected = gain_curve(x).energy
+    x = torch.cat([x, torch.tensor([np.inf, -np.inf, np.nan])])
+    curve = gain_curve(x)
+    assert curve.energy == pytest.approx(expected, rel=0.01)
+    assert np.isfinite(curve.gains).all()
+
+
+def test_between_grid_points():
+    curve = gain_curve(gaussian(100_000))
+    assert curve.at(float(GAIN_RATIOS[7])) == curve.gains[7]
+    assert curve.gains[7] < curve.at(float(GAIN_RATIOS[7]) * 1.1) < curve.gains[8]
+    with pytest.raises(ValueError, match="ratio is 2"):
+        curve.at(2)
+
+
+def test_torch_operations_agree():
+    x = heavy_tailed(20_000)
+    np.testing.assert_allclose(device.gain_curve(x).gains, _true_gains(x), rtol=1e-9)
+    assert (device.gain_curve(torch.zeros(10)).gains == 1).all()

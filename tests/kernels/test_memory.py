@@ -1,0 +1,197 @@
+import copy
+
+import pytest
+import torch
+
+from headway.kernels import Memory, decode_values, device, gain_curve, select_topk, value_bytes
+from tests.kernels.data import DISTRIBUTIONS, SIZES, gaussian, heavy_tailed, same_bits, spikes_of_every_kind
+
+RATIOS = [0.1, 0.01, 0.001]
+
+
+def _k(numel: int, ratio: float) -> int:
+    return min(numel, max(1, -int(-ratio * numel // 1)))
+
+
+def _plain_step(residual, gradient, k):
+    """The definition of the fused step: residual after, indices, values."""
+    total = residual + gradient.float()
+    indices = select_topk(total, k)
+    values = total[indices.long()]
+    total[indices.long()] = 0
+    total[~total.isfinite()] = 0
+    return total, indices, values
+
+
+def _count_passes(monkeypatch) -> list[str]:
+    """Note which way each selection took."""
+    ways = []
+    for name in ("_pick_in_one_pass", "_pick_by_counting"):
+        original = getattr(Memory, name)
+
+        def noted(self, *args, _name=name, _original=original):
+            result = _original(self, *args)
+            ways.append(_name if result is not None else "miss")
+            return result
+
+        monkeypatch.setattr(Memory, name, noted)
+    return ways
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("numel", SIZES)
+def test_a_step_equals_its_definition(name, numel, threads):
+    for ratio in RATIOS:
+        memory, residual, k = Memory(numel), torch.zeros(numel), _k(numel, ratio)
+        for step in range(4):
+            gradient = DISTRIBUTIONS[name](numel) * (1 + step)
+            residual, indices, values = _plain_step(residual, gradient, k)
+            selection = memory.select(gradient, k)
+            assert torch.equal(selection.indices, indices)
+            assert same_bits(selection.values, values)
+            assert torch.equal(memory.residual, residual)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("make", [gaussian, heavy_tailed], ids=["gaussian", "heavy-tailed"])
+def test_nothing_is_lost_over_many_steps(dtype, make, threads, monkeypatch):
+    """sent + residual == gradient + residual before, to the bit; most steps take one pass."""
+    ways = _count_passes(monkeypatch)
+    numel, k = 30_000, 300
+    memory = Memory(numel)
+    for step in range(40):
+        gradient = make(numel, seed=step).to(dtype)
+        before = memory.residual + gradient.float()
+        selection = memory.select(gradient, k)
+        sent = torch.zeros(numel)
+        sent[selection.indices.long()] = selection.values
+        assert torch.equal(sent + memory.residual, before)
+        assert not memory.residual[selection.indices.long()].any()
+    assert ways.count("_pick_in_one_pass") >= 20, ways
+    assert ways[0] == "_pick_by_counting"
+
+
+def test_a_missed_threshold_gives_the_same_result(threads, monkeypatch):
+    ways = _count_passes(monkeypatch)
+    numel, k = 30_000, 300
+    memory = Memory(numel)
+    for step, scale in enumerate([1.0, 1.0, 1e-6, 1e6, 1.0]):
+        memory.residual.zero_()
+        gradient = gaussian(numel, seed=step) * scale
+        residual, indices, _ = _plain_step(torch.zeros(numel), gradient, k)
+        assert torch.equal(memory.select(gradient, k).indices, indices)
+        assert torch.equal(memory.residual, residual)
+    assert ways.count("miss") >= 2, ways
+
+
+def test_all_candidates_in_one_chunk(threads):
+    """Layers differ in scale: one thread's part may hold nearly all of the top k."""
+    numel, k = 30_000, 1500
+    memory, residual = Memory(numel), torch.zeros(numel)
+    for step in range(4):
+        gradient = gaussian(numel, seed=step)
+        gradient[5000:] *= 1e-3
+        residual, indices, _ = _plain_step(residual, gradient, k)
+        assert torch.equal(memory.select(gradient, k).indices, indices)
+        assert torch.equal(memory.residual, residual)
+
+
+@pytest.mark.parametrize("value_format", ["fp16", "int8"])
+def test_rounding_stays_in_the_residual(value_format, threads):
+    numel, k = 20_000, 2000
+    memory = Memory(numel)
+    for step in range(6):
+        gradient = gaussian(numel, seed=step)
+        before = (memory.residual + gradient).double()
+        selection = memory.select(gradient, k, value_format=value_format)
+        assert selection.payload.numel() == value_bytes(k, value_format)
+        arrived = torch.empty(k)
+        decode_values(selection.payload, k, value_format, out=arrived)
+        assert not torch.equal(arrived, selection.values)
+        sent = torch.zeros(numel, dtype=torch.float64)
+        sent[selection.indices.long()] = arrived.double()
+        torch.testing.assert_close(sent + memory.residual, before, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("value_format", ["fp32", "fp16", "int8"])
+def test_inf_and_nan_are_sent_but_never_stay(value_format):
+    numel = 5000
+    for k in (1, 20, 4000):
+        memory = Memory(numel)
+        memory.select(gaussian(numel), k)
+        selection = memory.select(spikes_of_every_kind(numel), k, value_format=value_format)
+        arrived = torch.empty(k)
+        decode_values(selection.payload, k, value_format, out=arrived)
+        assert not arrived.isfinite().all()
+        assert memory.residual.isfinite().all()
+
+
+def test_values_beyond_fp16_saturate_and_keep_the_rest():
+    memory = Memory(2)
+    selection = memory.select(torch.tensor([1e6, 1.0]), 1, value_format="fp16")
+    assert selection.payload.view(torch.float16).item() == 65504
+    assert memory.residual.tolist() == [1e6 - 65504, 1.0]
+
+
+def test_k_of_zero_and_k_of_all():
+    memory = Memory(3000)
+    assert memory.select(gaussian(3000), 0).indices.numel() == 0
+    assert torch.equal(memory.residual, gaussian(3000))
+    assert torch.equal(memory.select(torch.zeros(3000), 3000).values, gaussian(3000))
+    assert not memory.residual.any()
+
+
+def test_gain_curve_is_that_of_the_sum(threads):
+    memory = Memory(20_000)
+    memory.select(gaussian(20_000, seed=1), 200)
+    total = memory.residual + gaussian(20_000, seed=2)
+    curve = memory.select(gaussian(20_000, seed=2), 200, with_gain_curve=True).gain_curve
+    assert curve is not None
+    assert (curve.gains == gain_curve(total).gains).all()
+    assert memory.select(gaussian(20_000), 200).gain_curve is None
+
+
+def test_taking_indices_chosen_elsewhere():
+    memory = Memory(3000)
+    memory.accumulate(gaussian(3000).to(torch.bfloat16))
+    before = memory.residual.clone()
+    indices = torch.tensor([3, 70, 2999], dtype=torch.int32)
+    taken = memory.take(indices)
+    assert torch.equal(taken.values, before[indices.long()])
+    before[indices.long()] = 0
+    assert torch.equal(memory.residual, before)
+
+
+def test_taking_an_index_out_of_range_is_refused():
+    for index in (-1, 3000):
+        with pytest.raises(ValueError, match=f"index {index} is outside"):
+            Memory(3000).take(torch.tensor([index], dtype=torch.int32))
+
+
+def test_a_gradient_of_another_size_is_refused():
+    with pytest.raises(ValueError, match="gradient has 5 entries, but this memory has 4"):
+        Memory(4).select(torch.zeros(5), 1)
+
+
+@pytest.mark.parametrize("value_format", ["fp32", "fp16", "int8"])
+def test_torch_operations_give_the_same(value_format, monkeypatch):
+    """What an accelerator would run, on the CPU."""
+    ours, theirs = Memory(5000), Memory(5000)
+    for step in range(3):
+        gradient = spikes_of_every_kind(5000, seed=step)
+        expected = ours.select(gradient, 500, value_format=value_format)
+        theirs.accumulate(gradient)
+        indices, values = device.extract_topk(theirs.residual, 500)
+        assert torch.equal(indices, expected.indices)
+        assert same_bits(values, expected.values)
+        theirs._encode(indices, values, value_format)
+        assert torch.equal(theirs.residual, ours.residual)
+
+
+def test_buffers_are_kept_between_steps():
+    memory = Memory(30_000)
+    for step in range(12):
+        memory.select(gaussian(30_000, seed=step), 300)
+    before = copy.copy(memory._buffers.__dict__)
+    memory.select(gaussian(30_000, seed=99), 300)
+    assert all(memory._buffers.__dict__[name] is array for name, array in before.items())

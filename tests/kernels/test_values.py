@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+import torch
+
+from headway.errors import MessageError
+from headway.kernels import VALUE_FORMATS, decode_values, device, encode_values, value_bytes
+from tests.kernels.data import DISTRIBUTIONS, gaussian
+
+SIZES = [0, 1, 3, 2047, 2048, 2049, 5000]
+
+
+def _encode(values, value_format):
+    payload = torch.empty(value_bytes(values.numel(), value_format), dtype=torch.uint8)
+    encode_values(values, value_format, out=payload)
+    return payload
+
+
+def _round_trip(values, value_format):
+    out = torch.empty_like(values)
+    decode_values(_encode(values, value_format), values.numel(), value_format, out=out)
+    return out
+
+
+@pytest.mark.parametrize("numel", SIZES)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_fp32_is_exact(name, numel):
+    values = DISTRIBUTIONS[name](numel)
+    assert torch.equal(_round_trip(values, "fp32").view(torch.int32), values.view(torch.int32))
+
+
+@pytest.mark.parametrize("numel", SIZES)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("scale", [1.0, 1e5])
+def test_fp16_rounds_to_nearest_and_saturates(name, numel, scale):
+    values = DISTRIBUTIONS[name](numel) * scale
+    expected = np.clip(values.numpy(), -65504, 65504)
+    expected[~np.isfinite(values.numpy())] = values.numpy()[~np.isfinite(values.numpy())]
+    np.testing.assert_array_equal(_round_trip(values, "fp16").numpy(), expected.astype(np.float16).astype(np.float32))
+
+
+@pytest.mark.parametrize("numel", SIZES)
+@pytest.mark.parametrize("scale", [1.0, 1e-36, 1e36])
+def test_int8_error_is_bounded_by_the_block(numel, scale):
+    values = gaussian(numel) * scale
+    for start in range(0, numel, 2048):
+        block, arrived = values[start : start + 2048], _round_trip(values, "int8")[start : start + 2048]
+        assert (block - arrived).abs().max() <= block.abs().max() / 254 * 1.001
+
+
+def test_int8_marks_a_block_that_is_not_finite():
+    values = gaussian(5000)
+    values[2500] = torch.inf
+    arrived = _round_trip(values, "int8")
+    assert arrived[2048:4096].isnan().all()
+    assert arrived[:2048].isfinite().all()
+    assert arrived[4096:].isfinite().all()
+
+
+def test_int8_of_values_too_small_to_scale_is_zero():
+    assert not _round_trip(gaussian(3000) * 1e-42, "int8").any()
+
+
+@pytest.mark.parametrize("value_format", VALUE_FORMATS)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_torch_operations_give_the_same_bytes(name, value_format):
+    values = DISTRIBUTIONS[name](5000)
+    payload, out = torch.empty(value_bytes(5000, value_format), dtype=torch.uint8), torch.empty(5000)
+    device.encode_values(values, value_format, payload)
+    device.decode_values(payload, value_format, out)
+    np.testing.assert_array_equal(out.numpy(), _round_trip(values, value_format).numpy())
+
+
+@pytest.mark.parametrize("value_format", VALUE_FORMATS)
+def test_wrong_length_is_refused(value_format):
+    payload = torch.zeros(value_bytes(100, value_format) + 1, dtype=torch.uint8)
+    with pytest.raises(MessageError, match=f"100 values in {value_format}"):
+        decode_values(payload, 100, value_format, out=torch.empty(100))
+    with pytest.raises(ValueError, match="out has"):
+        encode_values(torch.zeros(100), value_format, out=payload)
+
+
+def test_unknown_format_is_refused():
+    with pytest.raises(ValueError, match="'fp8', but must be one of fp32, fp16, int8"):
+        value_bytes(1, "fp8")
