@@ -1,16 +1,16 @@
+import numba
 import numpy as np
 
-from headway.kernels._jit import kernel
 from headway.kernels.half import bfloat_to_float, half_to_float
 
 
-@kernel
+@numba.njit
 def _all_halves(out):
     for bits in range(65536):
         out[bits] = half_to_float(np.uint16(bits))
 
 
-@kernel
+@numba.njit
 def _all_bfloats(out):
     for bits in range(65536):
         out[bits] = bfloat_to_float(np.int16(bits))

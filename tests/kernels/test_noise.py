@@ -1,13 +1,13 @@
+import numba
 import numpy as np
 import pytest
 import torch
 
 from headway.kernels import device, noise_key
-from headway.kernels._jit import kernel
 from headway.kernels.noise import BLOCK, block_key, unit
 
 
-@kernel
+@numba.njit
 def _fill(key, out):
     for i in range(out.size):
         mixed = block_key(key, i // BLOCK)

@@ -56,8 +56,9 @@ def test_int8_marks_a_block_that_is_not_finite():
     assert arrived[4096:].isfinite().all()
 
 
-def test_int8_of_values_too_small_to_scale_is_zero():
-    assert not _round_trip(gaussian(3000) * 1e-42, "int8").any()
+@pytest.mark.parametrize("scale", [1e-38, 1e-42])
+def test_int8_of_values_too_small_to_scale_is_zero(scale):
+    assert not _round_trip(gaussian(3000) * scale, "int8").any()
 
 
 @pytest.mark.parametrize("value_format", VALUE_FORMATS)

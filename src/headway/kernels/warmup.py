@@ -19,7 +19,7 @@ _warm = False
 
 
 def warm_up() -> None:
-    """Compile every kernel, or load it from numba's cache: some ten seconds once on a machine, half a second after that.
+    """Compile every kernel, or load it from the cache: some ten seconds once on a machine, half a second after that.
 
     Called by ``attach`` and by the CLI, so that no training step pays for it. Calling it again costs nothing.
     """
