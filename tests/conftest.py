@@ -13,7 +13,7 @@ settings.load_profile("headway")
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_kernels() -> None:
-    """Compile once, outside of any test's time limit."""
+    """Compile once, before the first test."""
     warm_up()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import pickle
 import sys
 import tempfile
 import time
@@ -22,6 +23,8 @@ import torch
 import torch.distributed as dist
 
 _START_TIMEOUT_S = 60.0
+_GRACE_S = 3.0
+"""How long the other ranks may take once one has failed: most likely they wait for it."""
 
 
 class RankFailed(Exception):
@@ -61,8 +64,9 @@ class Pool:
         if not self._workers:
             self._start()
         self._num_groups += 1
+        call = pickle.dumps((function, args))
         for pipe in self._pipes[:num_ranks]:
-            pipe.send((self._num_groups, num_ranks, timeout_s, function, args))
+            pipe.send((self._num_groups, num_ranks, timeout_s, call))
         answers = self._collect(num_ranks, timeout_s)
         failed = {rank: answer for rank, (succeeded, answer) in answers.items() if not succeeded}
         if failed:
@@ -93,11 +97,17 @@ class Pool:
             ready = wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
                 self.close()
-                raise RankTimedOut([rank_of[pipe] for pipe in waiting], timeout_s)
+                silent = [rank_of[pipe] for pipe in waiting]
+                failed = {rank: text for rank, (succeeded, text) in answers.items() if not succeeded}
+                if failed:
+                    raise RankFailed({**failed, **dict.fromkeys(silent, "no answer after another rank failed")})
+                raise RankTimedOut(silent, timeout_s)
             for pipe in ready:
                 rank = rank_of[pipe]
                 try:
-                    answers[rank] = pipe.recv()
+                    answers[rank] = pickle.loads(pipe.recv())
+                    if not answers[rank][0]:
+                        deadline = min(deadline, time.monotonic() + _GRACE_S)
                 except EOFError:
                     self.close()
                     raise RankFailed({rank: "the worker process died"}) from None
@@ -127,12 +137,14 @@ def _work(rank: int, pipe: Connection, folder: str, path: list[str]) -> None:
     pipe.send("ready")
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while True:
-            group, num_ranks, timeout_s, function, args = pipe.recv()
-            pipe.send(_call(rank, Path(folder) / str(group), num_ranks, timeout_s, function, args))
+            group, num_ranks, timeout_s, call = pipe.recv()
+            pipe.send(_call(rank, Path(folder) / str(group), num_ranks, timeout_s, call))
 
 
-def _call(rank: int, store: Path, num_ranks: int, timeout_s: float, function: Any, args: Any) -> tuple[bool, Any]:
+def _call(rank: int, store: Path, num_ranks: int, timeout_s: float, call: bytes) -> bytes:
+    """Return a pickled (succeeded, result or traceback); what cannot be pickled is a failure like any other."""
     try:
+        function, args = pickle.loads(call)
         if dist.is_initialized():  # of the last call: closed only now, when no rank is using it any more
             dist.destroy_process_group()
         dist.init_process_group(
@@ -143,6 +155,6 @@ def _call(rank: int, store: Path, num_ranks: int, timeout_s: float, function: An
             timeout=timedelta(seconds=timeout_s),
         )
         dist.barrier()  # a function that fails at once must not disturb ranks that are still connecting
-        return True, function(*args)
+        return pickle.dumps((True, function(*args)))
     except BaseException:
-        return False, traceback.format_exc()
+        return pickle.dumps((False, traceback.format_exc()))

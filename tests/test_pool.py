@@ -1,4 +1,5 @@
 import os
+import threading
 import time
 
 import pytest
@@ -44,6 +45,26 @@ def test_a_failure_names_its_rank_and_leaves_the_pool_usable(pool):
         pool.run(_fail_on, 1, num_ranks=3)
     assert set(caught.value.tracebacks) == {1}
     assert pool.run(_sum_of_ranks, num_ranks=3) == [3.0] * 3
+
+
+def _fail_while_others_wait(rank: int) -> None:
+    if dist.get_rank() == rank:
+        raise RuntimeError("meant to fail")
+    dist.all_reduce(torch.zeros(1))
+
+
+def _return_a_lock() -> object:
+    return threading.Lock()
+
+
+def test_the_failure_is_reported_though_others_wait_for_it():
+    with Pool(size=2) as small, pytest.raises(RankFailed, match=r"rank 1[\s\S]*meant to fail"):
+        small.run(_fail_while_others_wait, 1)
+
+
+def test_a_result_that_cannot_be_pickled_is_a_failure(pool):
+    with pytest.raises(RankFailed, match="pickle"):
+        pool.run(_return_a_lock)
 
 
 def test_more_ranks_than_workers_is_refused(pool):

@@ -34,7 +34,7 @@ def test_round_trip(numel, k):
 @pytest.mark.parametrize(("numel", "k"), CASES)
 def test_torch_operations_give_the_same_bytes(numel, k):
     indices, layout = _pick(numel, k), index_layout(numel, k)
-    message, decoded = torch.empty(layout.num_bytes, dtype=torch.uint8), torch.empty(k, dtype=torch.int32)
+    message, decoded = torch.zeros(layout.num_bytes, dtype=torch.uint8), torch.empty(k, dtype=torch.int32)
     device.encode_indices(indices, layout, message)
     assert torch.equal(message, _encode(indices, numel))
     device.decode_indices(message, numel, layout, decoded)
@@ -51,7 +51,9 @@ def test_round_trip_of_any_size(numel, share, seed):
 def test_every_layout_is_used_where_it_is_smallest():
     assert {index_layout(1_000_000, k).dtype.itemsize for k in (1, 1_000, 100_000)} == {1, 2, 4}
     for numel, k in CASES:
-        assert index_bytes(numel, k) == min(-(-numel // 255) + k, 2 * (-(-numel // 65535) + k), 4 * k)
+        unpadded = min(-(-numel // 255) + k, 2 * (-(-numel // 65535) + k), 4 * k)
+        assert unpadded <= index_bytes(numel, k) < unpadded + 4
+        assert index_bytes(numel, k) % 4 == 0
 
 
 @pytest.mark.parametrize(("ratio", "limit"), [(0.1, 1.05), (0.01, 1.4), (0.001, 2.6)])
@@ -80,7 +82,9 @@ def test_a_wrong_buffer_is_refused():
     with pytest.raises(ValueError, match="out has 3 bytes, but must have"):
         encode_indices(_pick(1000, 10), 1000, out=torch.empty(3, dtype=torch.uint8))
     with pytest.raises(ValueError, match="multiple of 4"):
-        encode_indices(_pick(10, 10), 10, out=torch.empty(20, dtype=torch.uint8)[1:12])
+        encode_indices(_pick(10, 10), 10, out=torch.empty(20, dtype=torch.uint8)[1:13])
+    with pytest.raises(ValueError, match="int32 or int64"):
+        encode_indices(torch.tensor([1.5]), 10, out=torch.empty(4, dtype=torch.uint8))
 
 
 class TestMalformed:
@@ -121,7 +125,7 @@ class TestMalformed:
         assert k == 0 or (decoded[0] >= 0 and decoded[-1] < numel)
 
     def test_wrong_length(self):
-        with pytest.raises(MessageError, match="9 bytes of indices, but 10 indices below 1000 take 14"):
+        with pytest.raises(MessageError, match="9 bytes of indices, but 10 indices below 1000 take 16"):
             decode_indices(torch.zeros(9, dtype=torch.uint8), 1000, 10)
 
     def test_counts_that_do_not_add_up(self):

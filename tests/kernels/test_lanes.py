@@ -2,28 +2,28 @@ import numpy as np
 import pytest
 
 from headway.kernels import _lanes
-from headway.kernels._lanes import BLOCK, ROOM
+from headway.kernels._lanes import ROOM
+from headway.kernels._lanes import SCAN_BLOCK as BLOCK
 from tests.kernels.data import DISTRIBUTIONS
 
-PAIRS = [
-    (_lanes.collect_block, _lanes.collect_block_scalar),
-    (_lanes.extract_block, _lanes.extract_block_scalar),
-]
+SENTINEL = 77
 
 
 @pytest.mark.skipif(not _lanes.HAS_COMPRESS, reason="this CPU has no AVX-512: the scalar loop is the only one")
-@pytest.mark.parametrize(("lanes", "scalar"), PAIRS, ids=["collect", "extract"])
+@pytest.mark.parametrize("clear", [False, True], ids=["collect", "extract"])
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 @pytest.mark.parametrize("threshold", [0.0, 1e-38, 0.5, 2.0, np.inf])
-def test_vector_and_scalar_loops_agree(lanes, scalar, name, threshold):
+def test_vector_and_scalar_loops_agree(clear, name, threshold):
     key = np.maximum(np.float32(threshold).view(np.uint32), np.uint32(1))
     results = []
-    for loop in (lanes, scalar):
+    for loop in (_lanes.collect_block, _lanes.collect_block_scalar):
         source = DISTRIBUTIONS[name](4 * BLOCK).numpy().copy()
-        indices, values = np.zeros(4 * BLOCK + ROOM, np.int32), np.zeros(4 * BLOCK + ROOM, np.float32)
+        indices = np.full(4 * BLOCK + ROOM + 8, SENTINEL, np.int32)
+        values = np.zeros(indices.size, np.float32)
         count = 0
         for at in range(0, source.size, BLOCK):
-            count = loop(source, at, key, indices, values, count)
+            count = loop(source, at, key, clear, indices, values, count)
+        assert (indices[4 * BLOCK + ROOM :] == SENTINEL).all()
         results.append((source.view(np.uint32), indices[:count], values[:count].view(np.uint32)))
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -129,8 +129,19 @@ def test_inf_and_nan_are_sent_but_never_stay(value_format):
 def test_values_beyond_fp16_saturate_and_keep_the_rest():
     memory = Memory(2)
     selection = memory.select(torch.tensor([1e6, 1.0]), 1, value_format="fp16")
-    assert selection.payload.view(torch.float16).item() == 65504
+    assert selection.payload.view(torch.float16)[0] == 65504
     assert memory.residual.tolist() == [1e6 - 65504, 1.0]
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_k_of_zero_takes_nothing(name):
+    memory, gradient = Memory(5000), DISTRIBUTIONS[name](5000)
+    for _ in range(3):
+        selection = memory.select(gradient, 0, with_gain_curve=True)
+        assert selection.indices.numel() == selection.payload.numel() == 0
+    torch.testing.assert_close(memory.residual, (3 * gradient).nan_to_num(0, 0, 0))
+    memory.select(torch.full((5000,), torch.inf), 0)
+    assert memory.residual.isfinite().all()
 
 
 def test_k_of_zero_and_k_of_all():
@@ -162,10 +173,73 @@ def test_taking_indices_chosen_elsewhere():
     assert torch.equal(memory.residual, before)
 
 
+def test_taking_drops_what_is_not_finite():
+    memory = Memory(3000)
+    gradient = gaussian(3000)
+    gradient[5], gradient[6], gradient[7] = torch.nan, torch.inf, -torch.inf
+    memory.accumulate(gradient)
+    assert memory.has_nonfinite
+    memory.take(torch.tensor([0, 1], dtype=torch.int32))
+    assert not memory.has_nonfinite
+    assert memory.residual.isfinite().all()
+    memory.accumulate(gaussian(3000))
+    assert not memory.has_nonfinite
+
+
+def test_putting_a_selection_back():
+    memory = Memory(3000)
+    selection = memory.select(gaussian(3000), 30)
+    memory.put_back(selection)
+    assert torch.equal(memory.residual, gaussian(3000))
+
+
+def test_a_residual_may_be_part_of_a_larger_one():
+    whole = torch.zeros(1000)
+    memory = Memory(400, residual=whole[100:500])
+    memory.select(gaussian(400), 4)
+    assert whole[100:500].count_nonzero() == 396
+    assert not whole[:100].any()
+    with pytest.raises(ValueError, match="residual has 400 entries, but must have 300"):
+        Memory(300, residual=whole[100:500])
+
+
+def test_a_strided_gradient():
+    gradient = gaussian(4000).view(40, 100).t()
+    memory, straight = Memory(4000), Memory(4000)
+    for _ in range(2):
+        indices = memory.select(gradient, 40).indices
+        assert torch.equal(indices, straight.select(gradient.contiguous(), 40).indices)
+
+
+def test_an_unknown_value_format_costs_nothing():
+    memory = Memory(100)
+    memory.accumulate(gaussian(100))
+    before = memory.residual.clone()
+    with pytest.raises(ValueError, match="value format is 'fp8'"):
+        memory.select(gaussian(100), 10, value_format="fp8")
+    with pytest.raises(ValueError, match="value format is 'fp8'"):
+        memory.take(torch.tensor([1]), value_format="fp8")
+    assert torch.equal(memory.residual, before)
+
+
+def test_int8_keeps_finite_values_of_a_block_that_overflowed():
+    gradient = gaussian(3000)
+    gradient[17] = torch.inf
+    memory = Memory(3000)
+    memory.select(gradient, 3000, value_format="int8")
+    gradient[17] = 0
+    torch.testing.assert_close(memory.residual[:2048], gradient[:2048])
+
+
 def test_taking_an_index_out_of_range_is_refused():
     for index in (-1, 3000):
         with pytest.raises(ValueError, match=f"index {index} is outside"):
             Memory(3000).take(torch.tensor([index], dtype=torch.int32))
+
+
+def test_a_gradient_of_another_type_is_refused():
+    with pytest.raises(ValueError, match="float64"):
+        Memory(4).accumulate(torch.zeros(4, dtype=torch.float64))
 
 
 def test_a_gradient_of_another_size_is_refused():
@@ -174,7 +248,7 @@ def test_a_gradient_of_another_size_is_refused():
 
 
 @pytest.mark.parametrize("value_format", ["fp32", "fp16", "int8"])
-def test_torch_operations_give_the_same(value_format, monkeypatch):
+def test_torch_operations_give_the_same(value_format):
     """What an accelerator would run, on the CPU."""
     ours, theirs = Memory(5000), Memory(5000)
     for step in range(3):

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from headway.kernels import device, noise_key
-from headway.kernels.noise import BLOCK, block_key, unit
+from headway.kernels.arrays import SCALE_BLOCK as BLOCK
+from headway.kernels.noise import block_key, unit
 
 
 @numba.njit

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -33,7 +35,8 @@ def _spacing(x, bits):
 def test_error_is_less_than_one_spacing(bits, numel, threads):
     x = gaussian(numel)
     message, _ = _quantize(x, bits)
-    assert message.numel() == 4 * -(-numel // 2048) + -(-numel * bits // 8)
+    assert 0 <= message.numel() - (4 * -(-numel // 2048) + -(-numel * bits // 8)) < 4
+    assert message.numel() % 4 == 0
     error = (_arrived(message, numel, bits) - x).abs()
     assert (error <= _spacing(x, bits) * 1.0001).all()
 
@@ -61,10 +64,13 @@ def test_every_value_of_the_grid_is_used(bits):
 
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
-def test_zero_stays_zero(bits):
-    x = gaussian(5000)
-    x[::3] = 0
-    assert not _arrived(_quantize(x, bits)[0], 5000, bits)[::3].any()
+@pytest.mark.parametrize("value", [0.0, 1.0, -1.0])
+def test_values_of_the_grid_stay_in_any_number_of_draws(bits, value):
+    """Four million draws: noise within 2^-17 of one must not move what is exact."""
+    x = torch.full((4_000_000,), value)
+    x[::2048] = 1.0
+    arrived = _arrived(_quantize(x, bits)[0], x.numel(), bits)
+    torch.testing.assert_close(arrived, x, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -143,7 +149,8 @@ def test_torch_operations_give_the_same_signs(name):
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="bits is 3, but must be one of 8, 4, 2, 1"):
         quantized_bytes(10, 3)
-    with pytest.raises(ValueError, match="step is 0"):
-        quantized_bytes(10, 8, step=0)
-    with pytest.raises(MessageError, match="5 bytes of codes, but 100 values of 4 bits take 54"):
+    for step in (0, -1.0, 1e39, float("nan")):
+        with pytest.raises(ValueError, match=re.escape(f"step is {step}")):
+            quantized_bytes(10, 8, step=step)
+    with pytest.raises(MessageError, match="5 bytes of codes, but 100 values of 4 bits take 56"):
         dequantize(torch.zeros(5, dtype=torch.uint8), 4, out=torch.empty(100))

@@ -1,3 +1,5 @@
+import os
+import signal
 import threading
 from itertools import pairwise
 
@@ -50,7 +52,11 @@ def test_many_threads_may_call_kernels_at_once(threads):
     assert not any(caller.is_alive() for caller in callers)
 
 
-def test_a_forked_child_makes_threads_of_its_own(monkeypatch):
-    monkeypatch.setattr(_threads, "_pool", object())
-    _threads._forget_pool()
-    assert _threads._pool is None
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_makes_threads_of_its_own(threads):
+    expected = select_topk(gaussian(50_000), 500)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if torch.equal(select_topk(gaussian(50_000), 500), expected) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,8 +1,4 @@
-"""How a kernel is compiled, and the bit casts that numba lacks.
-
-A kernel is a plain loop over flat arrays. It releases the GIL, so that backward goes on while it runs, and is
-cached on disk, so that only the first process on a machine compiles it.
-"""
+"""How a kernel is compiled, and the bit casts that numba lacks."""
 
 from __future__ import annotations
 
@@ -15,30 +11,14 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from headway._compile import compiled as kernel
+from headway._compile import drop_stale_cache
+
+__all__ = ["bits_float", "float_bits", "kernel", "reassociating"]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-def _drop_stale_cache(folder: Path) -> None:
-    """Delete compiled kernels older than any source file of this package.
-
-    numba compares a cached kernel with its own file only, yet kernels inline each other across files: after an
-    edit or a ``git pull`` that touches one of them, the others would go on running the old code.
-    """
-    newest_source = max(source.stat().st_mtime_ns for source in folder.glob("*.py"))
-    for index in (folder / "__pycache__").glob("*.nbi"):
-        try:
-            if index.stat().st_mtime_ns < newest_source:
-                index.unlink()
-        except OSError:  # another process was faster, or the folder is read-only and so cannot be edited either
-            continue
-
-
-_drop_stale_cache(Path(__file__).parent)
-
-
-def kernel(function: F) -> F:
-    """Compile a loop; IEEE semantics, because NaN must stay NaN."""
-    return cast(F, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+drop_stale_cache(Path(__file__).parent)
 
 
 def reassociating(function: F) -> F:

@@ -27,14 +27,14 @@ INF_KEY = np.uint32(0x7F800000)
 NAN_KEY = np.uint32(0x7F800001)
 """All NaN count as this one key, so that they tie and the lower index wins."""
 
-BLOCK = 256
+SCAN_BLOCK = 256
 """Entries handled together: small enough for L1, large enough that stores have landed when they are read again."""
 
 RUN = 16
 """Entries of which a scalar loop first asks whether any is of interest: one comparison of a vector register."""
 
 LANES = 16
-ROOM = BLOCK + LANES
+ROOM = SCAN_BLOCK + LANES
 """A block may be collected into a buffer that has this much room left: all of it, and what the last store spills."""
 
 HAS_COMPRESS = bool(binding.llvm_version_info[0] >= 20 and binding.get_host_cpu_features().get("avx512f", False))
@@ -105,51 +105,66 @@ _compact_lanes = _make_collect_lanes(labelled=True)
 
 
 @kernel
-def _collect_block_lanes(source: Any, at: int, key: Any, indices: Any, values: Any, count: int) -> int:
-    for offset in range(at, at + BLOCK, LANES):
-        count += _collect_lanes(source, source, offset, key, indices, values, count)
+def _collect_block_lanes(source: Any, at: int, key: Any, clear: bool, offsets: Any, values: Any, count: int) -> int:
+    if clear:
+        for offset in range(at, at + SCAN_BLOCK, LANES):
+            count += _extract_lanes(source, source, offset, key, offsets, values, count)
+    else:
+        for offset in range(at, at + SCAN_BLOCK, LANES):
+            count += _collect_lanes(source, source, offset, key, offsets, values, count)
     return count
 
 
 @kernel
-def _extract_block_lanes(source: Any, at: int, key: Any, indices: Any, values: Any, count: int) -> int:
-    for offset in range(at, at + BLOCK, LANES):
-        count += _extract_lanes(source, source, offset, key, indices, values, count)
-    return count
+def _has_hit(source: Any, start: int, key: Any) -> bool:
+    hits = np.uint32(0)
+    for i in range(start, start + RUN):
+        hits |= np.uint32((float_bits(source[i]) & KEY_MASK) >= key)
+    return bool(hits)
 
 
 @kernel
-def _compact_lanes_run(
-    values: Any, labels: Any, start: int, stop: int, key: Any, out_labels: Any, out_values: Any, count: int
+def _collect_range(
+    source: Any, start: int, stop: int, key: Any, clear: bool, offsets: Any, values: Any, count: int
 ) -> int:
-    tail = stop - (stop - start) % LANES
-    for at in range(start, tail, LANES):
-        count += _compact_lanes(values, labels, at, key, out_labels, out_values, count)
-    return compact_scalar(values, labels, tail, stop, key, out_labels, out_values, count)
-
-
-@kernel
-def collect_range(source: Any, start: int, stop: int, key: Any, indices: Any, values: Any, count: int) -> int:
-    """Collect from ``source[start:stop]``, entry by entry, and return the new count."""
-    for i in range(start, stop):
-        value = source[i]
-        indices[count] = i
-        values[count] = value
-        count += (float_bits(value) & KEY_MASK) >= key
-    return count
-
-
-@kernel
-def extract_range(source: Any, start: int, stop: int, key: Any, indices: Any, values: Any, count: int) -> int:
-    """Collect as ``collect_range`` does, and clear in the source what was collected."""
     for i in range(start, stop):
         value = source[i]
         hit = (float_bits(value) & KEY_MASK) >= key
-        indices[count] = i
+        offsets[count] = i
         values[count] = value
         count += hit
-        source[i] = np.float32(0) if hit else value
+        if clear:
+            source[i] = np.float32(0) if hit else value
     return count
+
+
+@kernel
+def collect_block_scalar(source: Any, at: int, key: Any, clear: bool, offsets: Any, values: Any, count: int) -> int:
+    """Do what ``collect_block`` does without vector instructions."""
+    for start in range(at, at + SCAN_BLOCK, RUN):
+        if _has_hit(source, start, key):
+            count = _collect_range(source, start, start + RUN, key, clear, offsets, values, count)
+    return count
+
+
+collect_block: Callable[..., int] = _collect_block_lanes if HAS_COMPRESS else collect_block_scalar
+"""Collect from the block at ``at``, clear there what was collected on demand, and return the new count."""
+
+
+@kernel
+def collect_tail(source: Any, key: Any, clear: bool, offsets: Any, values: Any, count: int) -> int:
+    """Collect from what is left behind the last whole block."""
+    tail = source.size - source.size % SCAN_BLOCK
+    return _collect_range(source, tail, source.size, key, clear, offsets, values, count)
+
+
+@kernel
+def collect(source: Any, key: Any, clear: bool, offsets: Any, values: Any) -> int:
+    """Collect from all of the source, for which there must be room, and return how many there are."""
+    count = 0
+    for at in range(0, source.size - source.size % SCAN_BLOCK, SCAN_BLOCK):
+        count = collect_block(source, at, key, clear, offsets, values, count)
+    return collect_tail(source, key, clear, offsets, values, count)
 
 
 @kernel
@@ -169,33 +184,13 @@ def compact_scalar(
 
 
 @kernel
-def _has_hit(source: Any, start: int, key: Any) -> bool:
-    hits = np.uint32(0)
-    for i in range(start, start + RUN):
-        hits |= np.uint32((float_bits(source[i]) & KEY_MASK) >= key)
-    return bool(hits)
+def _compact_lanes_run(
+    values: Any, labels: Any, start: int, stop: int, key: Any, out_labels: Any, out_values: Any, count: int
+) -> int:
+    tail = stop - (stop - start) % LANES
+    for at in range(start, tail, LANES):
+        count += _compact_lanes(values, labels, at, key, out_labels, out_values, count)
+    return compact_scalar(values, labels, tail, stop, key, out_labels, out_values, count)
 
 
-@kernel
-def collect_block_scalar(source: Any, at: int, key: Any, indices: Any, values: Any, count: int) -> int:
-    """Collect from the block at ``at`` without vector instructions."""
-    for start in range(at, at + BLOCK, RUN):
-        if _has_hit(source, start, key):
-            count = collect_range(source, start, start + RUN, key, indices, values, count)
-    return count
-
-
-@kernel
-def extract_block_scalar(source: Any, at: int, key: Any, indices: Any, values: Any, count: int) -> int:
-    """Collect and clear in the block at ``at`` without vector instructions."""
-    for start in range(at, at + BLOCK, RUN):
-        if _has_hit(source, start, key):
-            count = extract_range(source, start, start + RUN, key, indices, values, count)
-    return count
-
-
-BlockStep = Callable[[Any, int, Any, Any, Any, int], int]
-
-collect_block: BlockStep = _collect_block_lanes if HAS_COMPRESS else collect_block_scalar
-extract_block: BlockStep = _extract_block_lanes if HAS_COMPRESS else extract_block_scalar
 compact: Callable[..., int] = _compact_lanes_run if HAS_COMPRESS else compact_scalar

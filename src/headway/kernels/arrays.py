@@ -9,6 +9,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+SCALE_BLOCK = 2048
+"""Values that share a scale, and positions that share a key of noise."""
+
+MAX_INT32 = int(np.iinfo(np.int32).max)
+SMALLEST_NORMAL = np.float32(np.finfo(np.float32).smallest_normal)
+
 _RAW = {torch.float32: torch.float32, torch.float16: torch.uint16, torch.bfloat16: torch.int16}
 """How loops see a gradient: numba has neither half type, so fp16 comes as uint16 and bf16 as int16 (see ``half``)."""
 
@@ -17,6 +23,33 @@ def check_k(k: int, numel: int) -> None:
     """Raise unless k entries can be picked from numel."""
     if not 0 <= k <= numel:
         raise ValueError(f"k is {k}, but must be between 0 and the number of entries, {numel}")
+
+
+def padded(num_bytes: int) -> int:
+    """Round up to a multiple of 4 bytes: sections of a message can then follow each other."""
+    return -(-num_bytes // 4) * 4
+
+
+def check_indices(indices: Tensor) -> None:
+    """Raise unless the tensor can hold indices."""
+    if indices.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"indices must be int32 or int64, but are {indices.dtype}")
+
+
+def check_buffer(x: Tensor, dtype: torch.dtype, numel: int, what: str) -> None:
+    """Raise unless the tensor is contiguous, of this type and of this length."""
+    if x.dtype != dtype or not x.is_contiguous():
+        raise ValueError(f"{what} must be a contiguous tensor of {dtype}, but is {x.dtype} with stride {x.stride()}")
+    if x.numel() != numel:
+        unit = "bytes" if dtype == torch.uint8 else "entries"
+        raise ValueError(f"{what} has {x.numel()} {unit}, but must have {numel}")
+
+
+def check_message(x: Tensor, num_bytes: int, what: str) -> None:
+    """Raise unless the tensor is a buffer for a message section of this length that starts where words may start."""
+    check_buffer(x, torch.uint8, num_bytes, what)
+    if x.data_ptr() % 4:
+        raise ValueError(f"{what} must start at a multiple of 4 bytes: pad what comes before it")
 
 
 def check_dtype(x: Tensor) -> None:
@@ -39,19 +72,7 @@ def flat_raw(x: Tensor) -> npt.NDArray[Any]:
     return array
 
 
-def writable(x: Tensor, dtype: torch.dtype, what: str) -> npt.NDArray[Any]:
-    """Return the tensor's own memory as a flat array, or raise if it is not contiguous or of another type."""
-    if x.dtype != dtype or not x.is_contiguous():
-        raise ValueError(f"{what} must be a contiguous tensor of {dtype}, but is {x.dtype} with stride {x.stride()}")
+def as_array(x: Tensor) -> npt.NDArray[Any]:
+    """Return the memory of a contiguous tensor as a flat array."""
     array: npt.NDArray[Any] = x.detach().view(-1).numpy()
-    return array
-
-
-def message_bytes(x: Tensor, num_bytes: int, what: str) -> npt.NDArray[np.uint8]:
-    """Return a buffer for a message of exactly this length as bytes."""
-    array = writable(x, torch.uint8, what)
-    if array.size != num_bytes:
-        raise ValueError(f"{what} has {array.size} bytes, but must have {num_bytes}")
-    if array.ctypes.data % 4:
-        raise ValueError(f"{what} must start at a multiple of 4 bytes")
     return array

@@ -15,12 +15,11 @@ import numpy.typing as npt
 from headway.kernels import radix
 from headway.kernels._jit import kernel
 from headway.kernels._lanes import NAN_KEY, ROOM, RUN, compact
+from headway.kernels.arrays import MAX_INT32
 from headway.kernels.radix import Bin, Cut, clamped_key
 
 Offsets = npt.NDArray[np.int32]
 Values = npt.NDArray[np.float32]
-
-MAX_INT32 = np.iinfo(np.int32).max
 
 SMALLEST_KEY = np.uint32(1)
 """The lowest threshold in use. Below it are only zeros, of which any number can be found without looking."""

@@ -1,8 +1,8 @@
 """The kernels in torch operations, for tensors that are not on the CPU.
 
 Plain rather than fast, and equal in result to the loops: to the bit, except for the gain curve, which is exact here.
-The public functions come here by the device of their argument and have checked it before. No accelerator was at hand
-when this was written: the tests run these functions on CPU tensors against the loops.
+The public functions come here by the device of their argument and have checked types and sizes before. Not yet run on
+an accelerator: the tests run these functions on CPU tensors, against the loops.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headway.errors import MessageError
 from headway.kernels import noise
+from headway.kernels.arrays import SCALE_BLOCK as _BLOCK
 
 if TYPE_CHECKING:
     from headway.kernels.gain import GainCurve
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from headway.kernels.values import ValueFormat
 
 _MASK_32 = 0xFFFFFFFF
-_BLOCK = 2048
-_SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 
 
 def select_topk(x: Tensor, k: int) -> Tensor:
@@ -69,13 +68,13 @@ def encode_values(values: Tensor, value_format: ValueFormat, out: Tensor) -> Non
         halves = values.to(torch.float16)
         overflowed = halves.isinf() & values.isfinite()
         largest = torch.finfo(torch.float16).max
-        out.copy_(torch.where(overflowed, halves.sign() * largest, halves).view(torch.uint8))
+        _write(out, torch.where(overflowed, halves.sign() * largest, halves))
     else:
         blocks = _in_blocks(values)
         scales = _largest(blocks) / 127
-        scales[scales < _SMALLEST_NORMAL] = 0.0
+        scales[scales < torch.finfo(torch.float32).tiny] = 0.0
         codes = (blocks * _inverse(1.0, scales)).round().nan_to_num(0.0).to(torch.int8)
-        out.copy_(torch.cat([scales.flatten().view(torch.uint8), _flat(codes, values.numel()).view(torch.uint8)]))
+        _write(out, scales, _flat(codes, values.numel()))
 
 
 def decode_values(payload: Tensor, value_format: ValueFormat, out: Tensor) -> None:
@@ -83,28 +82,27 @@ def decode_values(payload: Tensor, value_format: ValueFormat, out: Tensor) -> No
     if value_format == "fp32":
         out.copy_(payload.view(torch.float32))
     elif value_format == "fp16":
-        out.copy_(payload.view(torch.float16))
+        out.copy_(payload.view(torch.float16)[: out.numel()])
     else:
         scales, codes = _split_scales(payload, out.numel())
-        out.copy_(_flat(_in_blocks(codes.view(torch.int8)) * scales, out.numel()))
+        out.copy_(_flat(_in_blocks(codes[: out.numel()].view(torch.int8)) * scales, out.numel()))
 
 
 def encode_indices(indices: Tensor, layout: Layout, out: Tensor) -> None:
     """See ``indices.encode_indices``."""
-    if layout.num_bytes == 0:
-        return
-    words, wide = _words(layout), indices.long()
+    wide = indices.long()
     if layout.block:
         counts = torch.bincount(wide // layout.block, minlength=layout.num_blocks)
         wide = torch.cat([counts, wide % layout.block])
-    out.copy_(wide.to(words).view(torch.uint8))
+    _write(out, wide.to(_words(layout)))
 
 
 def decode_indices(message: Tensor, numel: int, layout: Layout, out: Tensor) -> None:
     """See ``indices.decode_indices``."""
     words = message.view(_words(layout)).to(torch.int64)
     if layout.block:
-        counts, offsets = words[: layout.num_blocks], words[layout.num_blocks :]
+        counts = words[: layout.num_blocks]
+        offsets = words[layout.num_blocks : layout.num_blocks + out.numel()]
         if int(counts.sum()) != out.numel():
             raise MessageError(f"the counts of the index blocks add up to {int(counts.sum())}, not to {out.numel()}")
         if bool((offsets >= layout.block).any()):
@@ -123,16 +121,17 @@ def quantize(x: Tensor, bits: int, key: int, step: float | None, out: Tensor) ->
     blocks = _in_blocks(flat)
     if step is None:
         scales = _largest(blocks)
-        scales[scales < _SMALLEST_NORMAL * half_range] = 0.0
-        inverse, header, num_saturated = _inverse(half_range, scales), scales.flatten().view(torch.uint8), 0
+        scales[scales < torch.finfo(torch.float32).tiny * half_range] = 0.0
+        inverse, header, num_saturated = _inverse(half_range, scales), scales, 0
     else:
         distance = torch.tensor(step, dtype=torch.float32, device=x.device)
         inverse, header = 1 / distance, out[:0]
         num_saturated = int((~(flat.abs() <= distance * half_range)).sum())
-    levels = blocks.nan_to_num(0.0, posinf=float("inf"), neginf=float("-inf")) * inverse + zero
-    codes = (levels + _units(key, blocks)).clamp(zero - half_range, zero + half_range)
-    codes = torch.where(inverse > 0, codes, zero).nan_to_num(0.0).to(torch.uint8)
-    out.copy_(torch.cat([header, _pack(_flat(codes, flat.numel()), bits)]))
+    levels = (blocks.nan_to_num(0.0) * inverse).clamp(-half_range, half_range) + zero % 1
+    below = levels.floor()
+    goes_up = (_units(key, blocks) < levels - below).to(torch.float32)
+    codes = torch.where(inverse > 0, zero // 1 + below + goes_up, zero // 1).to(torch.uint8)
+    _write(out, header, _pack(_flat(codes, flat.numel()), bits))
     return num_saturated
 
 
@@ -143,7 +142,7 @@ def quantize_sign(x: Tensor, out: Tensor) -> None:
     lengths = _in_blocks(torch.ones_like(flat)).sum(1, dtype=torch.float64, keepdim=True)
     means = (blocks.abs().sum(1, dtype=torch.float64, keepdim=True) / lengths).to(torch.float32)
     scales = torch.where(_largest(blocks).isnan(), torch.nan, means)
-    out.copy_(torch.cat([scales.flatten().view(torch.uint8), _pack((flat >= 0).to(torch.uint8), 1)]))
+    _write(out, scales, _pack((flat >= 0).to(torch.uint8), 1))
 
 
 def dequantize(message: Tensor, bits: int, step: float | None, out: Tensor) -> None:
@@ -157,6 +156,16 @@ def dequantize(message: Tensor, bits: int, step: float | None, out: Tensor) -> N
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=out.device)
     codes = (packed.unsqueeze(1) >> shifts).bitwise_and((1 << bits) - 1).flatten()[: out.numel()]
     out.copy_(_flat((_in_blocks(codes.to(torch.float32)) - zero) * distance, out.numel()))
+
+
+def _write(out: Tensor, *sections: Tensor) -> None:
+    """Write the bytes of the sections one after the other; what is left is padding."""
+    at = 0
+    for section in sections:
+        num_bytes = section.numel() * section.element_size()
+        if num_bytes:
+            out[at : at + num_bytes] = section.flatten().view(torch.uint8)
+        at += num_bytes
 
 
 def _in_blocks(flat: Tensor) -> Tensor:

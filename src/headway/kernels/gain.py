@@ -4,27 +4,27 @@
 
 A bin of the histogram (see ``radix``) holds magnitudes in [a, a(1+w)) with w <= 1/128. Taking the square of each as
 the harmonic mean of the squared ends, 2 a² b² / (a² + b²), is wrong by at most w = 0.78% for each entry, and so for
-every sum of them: no assumption on the distribution is needed. (Entries below 2^-126 are outside that bound.)
+every sum of them: no assumption on the distribution is needed. (Entries below 2^-126 are outside that bound;
+their curve is at least that of equal entries, k / numel.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from headway.kernels import device, radix
-from headway.kernels._jit import kernel, reassociating
-from headway.kernels._lanes import BLOCK
 from headway.kernels._threads import chunks, run
 from headway.kernels.arrays import flat_float32
+from headway.kernels.feedback import accumulate_and_count
 from headway.kernels.radix import INF_BIN, Counts
 
 GAIN_RATIOS: npt.NDArray[np.float64] = np.logspace(-4, 0, 41)
 """The grid of ratios: ten a decade from 1e-4 to 1."""
+GAIN_RATIOS.flags.writeable = False
 
 
 def _squares_of_bins() -> npt.NDArray[np.float64]:
@@ -66,7 +66,7 @@ def gain_curve(x: Tensor) -> GainCurve:
     flat = flat_float32(x)
     parts = chunks(flat.size)
     counts = [radix.new_counts() for _ in parts]
-    energies = run(lambda number, part: _count_with_energy(flat[part], counts[number]), parts)
+    energies = run(lambda number, part: accumulate_and_count(flat[part], flat[:0], counts[number]), parts)
     return curve_from_counts(radix.total(counts), flat.size, sum(energies))
 
 
@@ -76,38 +76,15 @@ def wanted_entries(numel: int) -> npt.NDArray[np.int64]:
 
 
 def curve_from_counts(counts: Counts, numel: int, energy: float) -> GainCurve:
-    """Return the curve for a histogram of level one; an energy that is not finite is taken from the histogram."""
+    """Return the curve for a histogram of level one and the exact energy."""
     finite = radix.bin_totals(counts)[:INF_BIN][::-1]
     squares = _SQUARES[::-1]
-    if not np.isfinite(energy):
-        energy = float(finite @ squares)
     if energy == 0:
         return GainCurve(gains=np.ones_like(GAIN_RATIOS), energy=0.0)
     num_above = np.concatenate([[0], np.cumsum(finite)])
     energy_above = np.concatenate([[0.0], np.cumsum(finite * squares)])
-    gains = np.minimum(np.interp(wanted_entries(numel), num_above, energy_above) / energy, 1.0)
+    wanted = wanted_entries(numel)
+    # The largest k entries hold at least k / numel of the energy: a bound for data below the histogram's reach.
+    gains = np.clip(np.interp(wanted, num_above, energy_above) / energy, wanted / max(numel, 1), 1.0)
     gains[-1] = 1.0
     return GainCurve(gains=gains, energy=energy)
-
-
-@reassociating
-def energy_of(block: Any) -> float:
-    """Return the sum of squares, in float64."""
-    energy = 0.0
-    for i in range(block.size):
-        entry = np.float64(block[i])
-        energy += entry * entry
-    return energy
-
-
-@kernel
-def _count_with_energy(x: Any, counts: Any) -> float:
-    bins = np.empty(BLOCK, np.uint16)
-    energy = 0.0
-    tail = x.size - x.size % BLOCK
-    for at in range(0, tail, BLOCK):
-        block = x[at : at + BLOCK]
-        radix.count_block(block, bins, counts)
-        energy += energy_of(block)
-    radix.count_tail(x[tail:], counts)
-    return energy + energy_of(x[tail:])

@@ -17,6 +17,7 @@ INF_BITS = np.uint16(0x7C00)
 MAGNITUDE = np.uint16(0x7FFF)
 
 _REBIAS = np.float32(2.0**112)  # 127 - 15: between the exponents' biases
+_SUBNORMAL_UNIT = np.float32(2.0**-24)
 
 
 @kernel
@@ -24,6 +25,8 @@ def half_to_float(bits: Any) -> Any:
     """Return the float32 equal to the fp16 with these bits; subnormals, Inf and NaN included."""
     magnitude = np.uint32(bits) & np.uint32(0x7FFF)
     wide = float_bits(bits_float(np.uint32(magnitude << np.uint32(13))) * _REBIAS)
+    if magnitude < np.uint32(0x400):  # not by the line above, which reads a subnormal: a CPU may be set to flush those
+        wide = float_bits(np.float32(np.int32(magnitude)) * _SUBNORMAL_UNIT)
     if magnitude >= np.uint32(0x7C00):
         wide |= np.uint32(0x7F800000)
     return bits_float(np.uint32(wide | ((np.uint32(bits) & np.uint32(0x8000)) << np.uint32(16))))

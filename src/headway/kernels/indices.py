@@ -6,8 +6,9 @@
 | words | blocks of 65535 entries; 16 bits a count, 16 bits an offset | 2 ceil(numel/65535) + 2 k |
 | plain | 32 bits an index | 4 k |
 
-The smallest wins, and both sides know which that is. Blocks of 255 and 65535 rather than 256 and 65536, because a
-count may be as large as its block. At a ratio of 10% / 1% / 0.1% an index takes 1.04 / 1.39 / 2.03 bytes.
+Padded to a multiple of 4 bytes. The smallest wins, and both sides know which that is. At a ratio of 10% / 1% / 0.1% an
+index takes 1.04 / 1.39 / 2.03 bytes. The blocks have 255 and 65535 entries rather than 256 and 65536, because a count
+may be as large as its block.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from torch import Tensor
 from headway.errors import MessageError
 from headway.kernels import device
 from headway.kernels._jit import kernel
-from headway.kernels.arrays import check_k, message_bytes, writable
-from headway.kernels.candidates import MAX_INT32
+from headway.kernels.arrays import MAX_INT32, as_array, check_buffer, check_indices, check_k, check_message, padded
 
 
 class Layout(NamedTuple):
@@ -36,7 +36,7 @@ class Layout(NamedTuple):
 
 def _blocked(numel: int, k: int, block: int, dtype: type[np.unsignedinteger[Any]]) -> Layout:
     num_blocks = -(-numel // block)
-    return Layout(block, num_blocks, np.dtype(dtype), (num_blocks + k) * np.dtype(dtype).itemsize)
+    return Layout(block, num_blocks, np.dtype(dtype), padded((num_blocks + k) * np.dtype(dtype).itemsize))
 
 
 def index_layout(numel: int, k: int) -> Layout:
@@ -49,29 +49,34 @@ def index_layout(numel: int, k: int) -> Layout:
 
 
 def index_bytes(numel: int, k: int) -> int:
-    """Return the length of k indices below numel on the wire.
+    """Return the length of k indices below numel on the wire, a multiple of 4.
 
     >>> index_bytes(1_000_000, 10_000)
-    13922
+    13924
     """
     return index_layout(numel, k).num_bytes
 
 
 def encode_indices(indices: Tensor, numel: int, *, out: Tensor) -> None:
     """Write strictly ascending indices below numel into ``out``, which has ``index_bytes`` bytes."""
-    layout = index_layout(numel, indices.numel())
+    k = indices.numel()
+    layout = index_layout(numel, k)
+    check_indices(indices)
+    check_buffer(indices, indices.dtype, k, "indices")
+    check_message(out, layout.num_bytes, "out")
+    out[-4:].zero_()  # the padding
     if indices.device.type != "cpu":
         device.encode_indices(indices, layout, out)
         return
-    source = writable(indices, indices.dtype, "indices")
-    message = message_bytes(out, layout.num_bytes, "out").view(layout.dtype)
+    source = as_array(indices)
+    words = as_array(out).view(layout.dtype)
     if layout.block:
-        message[: layout.num_blocks] = 0
-        at = _encode(source, numel, layout.block, message[: layout.num_blocks], message[layout.num_blocks :])
+        words[: layout.num_blocks] = 0
+        at = _encode(source, numel, layout.block, words[: layout.num_blocks], words[layout.num_blocks :])
     else:
         at = _first_unordered(source, numel)
-        message[:] = source
-    if at < source.size:
+        words[:] = source
+    if at < k:
         raise ValueError(f"indices must ascend within [0, {numel}), but number {at} is {source[at]}")
 
 
@@ -88,13 +93,12 @@ def decode_indices(message: Tensor, numel: int, k: int, *, out: Tensor | None = 
         raise MessageError(f"{message.numel()} bytes of indices, but {k} indices below {numel} take {layout.num_bytes}")
     dtype = torch.int32 if numel <= MAX_INT32 else torch.int64
     out = torch.empty(k, dtype=dtype, device=message.device) if out is None else out
-    if out.numel() != k:
-        raise ValueError(f"out has {out.numel()} entries, but there are {k} indices")
+    check_buffer(out, dtype, k, "out")
+    check_message(message, layout.num_bytes, "message")
     if message.device.type != "cpu":
         device.decode_indices(message, numel, layout, out)
         return out
-    words = message_bytes(message, layout.num_bytes, "message").view(layout.dtype)
-    target = writable(out, dtype, "out")
+    words, target = as_array(message).view(layout.dtype), as_array(out)
     if layout.block:
         counts, offsets = words[: layout.num_blocks], words[layout.num_blocks :]
         num_counted = int(counts.sum(dtype=np.int64))

@@ -9,22 +9,19 @@ are trimmed to exactly k, and the few surplus ones are put back.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headway.kernels import candidates, device, radix, scatter, values
-from headway.kernels._jit import float_bits, kernel
-from headway.kernels._lanes import BLOCK, INF_KEY, KEY_MASK, ROOM, extract_block, extract_range
+from headway.kernels import candidates, device, feedback, radix, scatter, values
+from headway.kernels._lanes import INF_KEY, collect
 from headway.kernels._threads import chunks, run
-from headway.kernels.arrays import check_k, flat_raw
+from headway.kernels.arrays import as_array, check_buffer, check_dtype, check_k, flat_raw
 from headway.kernels.candidates import SMALLEST_KEY, Buffers, Candidates, Picked
-from headway.kernels.gain import GainCurve, curve_from_counts, energy_of
-from headway.kernels.half import widen
-from headway.kernels.radix import Bin
+from headway.kernels.gain import GainCurve, curve_from_counts, gain_curve
 from headway.kernels.threshold import Threshold
 from headway.kernels.values import ValueFormat
 
@@ -51,6 +48,11 @@ class Memory:
     with the others. What the value format rounds away stays in the residual. Inf and NaN are sent if they are among
     the top k and dropped if not; they never stay behind.
 
+    Args:
+        numel: How many entries the gradient has.
+        residual: The tensor to use instead of a new one, for instance a part of a larger one; it keeps its content.
+        device: Where to make the residual.
+
     >>> memory = Memory(4)
     >>> memory.select(torch.tensor([1.0, -5.0, 2.0, 0.5]), k=1).indices
     tensor([1], dtype=torch.int32)
@@ -58,73 +60,102 @@ class Memory:
     tensor([1.0000, 0.0000, 2.0000, 0.5000])
     """
 
-    def __init__(self, numel: int, *, device: torch.device | str = "cpu") -> None:
-        self.residual = torch.zeros(numel, dtype=torch.float32, device=device)
+    def __init__(self, numel: int, *, residual: Tensor | None = None, device: torch.device | str = "cpu") -> None:
+        if residual is None:
+            residual = torch.zeros(numel, dtype=torch.float32, device=device)
+        check_buffer(residual, torch.float32, numel, "residual")
+        self.residual = residual
         self.threshold = Threshold()
+        self.has_nonfinite = False
+        """Whether the last gradient that was accumulated left Inf or NaN in the residual, until ``take`` drops them."""
         self._buffers = Buffers()
-        self._payload = torch.empty(0, dtype=torch.uint8, device=device)
-        self._error = torch.empty(0, dtype=torch.float32, device=device)
+        self._taken, self._error = (torch.empty(0, device=residual.device) for _ in range(2))
+        self._payload = torch.empty(0, dtype=torch.uint8, device=residual.device)
 
     def accumulate(self, gradient: Tensor) -> None:
         """Add the gradient to the residual, and select nothing."""
         self._check(gradient)
-        self.residual.add_(gradient.detach().reshape(-1))
+        if self.residual.device.type == "cpu":
+            residual, raw = self._array, flat_raw(gradient)
+            largest = run(lambda _, part: feedback.accumulate(residual[part], raw[part]), chunks(residual.size))
+            self.has_nonfinite = max(largest) >= INF_KEY
+        else:
+            self.residual.add_(gradient.detach().reshape(-1))
+            self.has_nonfinite = not bool(self.residual.isfinite().all())
 
     def select(
         self, gradient: Tensor, k: int, *, value_format: ValueFormat = "fp32", with_gain_curve: bool = False
     ) -> Selection:
         """Add the gradient, take the exact top k of the sum out of the residual, and return it.
 
-        **Cost**: one pass over gradient and residual when the remembered threshold holds; three when it does not, or
-        when the gain curve is wanted, which counts every entry.
+        **Cost**: one pass over gradient and residual when the remembered threshold holds, three when it does not; two
+        without one, or when the gain curve is wanted, which counts every entry.
         """
         self._check(gradient)
         check_k(k, self.residual.numel())
-        if self.residual.device.type == "cpu":
+        values.value_bytes(k, value_format)  # an unknown format must not cost a gradient
+        if k == 0 or self.residual.device.type != "cpu":
+            self.accumulate(gradient)
+            curve = gain_curve(self.residual) if with_gain_curve else None
+            indices, taken = device.extract_topk(self.residual, k)
+        else:
             picked, curve = self._pick(flat_raw(gradient), k, with_gain_curve)
             indices, taken = torch.from_numpy(picked.indices), torch.from_numpy(picked.values)
-        else:
-            self.accumulate(gradient)
-            curve = device.gain_curve(self.residual) if with_gain_curve else None
-            indices, taken = device.extract_topk(self.residual, k)
+        self.has_nonfinite = False
         return Selection(indices, taken, self._encode(indices, taken, value_format), curve)
 
     def take(self, indices: Tensor, *, value_format: ValueFormat = "fp32") -> Selection:
         """Take the entries at indices chosen elsewhere out of the residual, and return them."""
-        taken = scatter.gather(self.residual, indices)
+        k = indices.numel()
+        values.value_bytes(k, value_format)
+        if self._taken.numel() < k:
+            self._taken = torch.empty(k, device=self.residual.device)
+        taken = scatter.gather(self.residual, indices, out=self._taken[:k])
         scatter.clear(self.residual, indices)
+        if self.has_nonfinite:
+            self._drop_nonfinite()
         return Selection(indices, taken, self._encode(indices, taken, value_format), None)
 
-    def drop_nonfinite(self) -> None:
-        """Set Inf and NaN in the residual to zero."""
+    def put_back(self, selection: Selection) -> None:
+        """Undo the taking of a selection with fp32 values, except for Inf and NaN."""
+        taken = selection.values.clone()
+        device.drop_nonfinite(taken)
+        scatter.scatter_add(self.residual, selection.indices, taken)
+
+    def _drop_nonfinite(self) -> None:
         if self.residual.device.type == "cpu":
-            array = self._array
-            run(lambda _, part: _drop_nonfinite(array[part]), chunks(array.size))
+            residual = self._array
+            run(lambda _, part: feedback.drop_nonfinite(residual[part]), chunks(residual.size))
         else:
             device.drop_nonfinite(self.residual)
+        self.has_nonfinite = False
 
     @property
     def _array(self) -> npt.NDArray[np.float32]:
-        array: npt.NDArray[np.float32] = self.residual.numpy()
-        return array
+        return as_array(self.residual)
 
     def _check(self, gradient: Tensor) -> None:
+        check_dtype(gradient)
         if gradient.numel() != self.residual.numel():
             raise ValueError(f"gradient has {gradient.numel()} entries, but this memory has {self.residual.numel()}")
+        if gradient.device != self.residual.device:
+            raise ValueError(f"gradient is on {gradient.device}, but this memory is on {self.residual.device}")
 
-    def _pick(self, gradient: npt.NDArray[Any], k: int, with_gain_curve: bool) -> tuple[Picked, GainCurve | None]:
+    def _pick(
+        self, gradient: npt.NDArray[np.generic], k: int, with_gain_curve: bool
+    ) -> tuple[Picked, GainCurve | None]:
         key = None if with_gain_curve else self.threshold.guess(k)
         picked, curve = None, None
         if key is not None:
             picked = self._pick_in_one_pass(gradient, k, key)
         if picked is None:
-            picked, curve = self._pick_by_counting(gradient if key is None else gradient[:0], k)
+            picked, curve = self._pick_by_counting(gradient if key is None else gradient[:0], k, with_gain_curve)
         self.threshold.observe(int(picked.key), k)
-        if k == 0 or picked.key >= INF_KEY:
-            self.drop_nonfinite()
-        return picked, curve if with_gain_curve else None
+        if picked.key >= INF_KEY:
+            self._drop_nonfinite()
+        return picked, curve
 
-    def _pick_in_one_pass(self, gradient: npt.NDArray[Any], k: int, key: np.uint32) -> Picked | None:
+    def _pick_in_one_pass(self, gradient: npt.NDArray[np.generic], k: int, key: np.uint32) -> Picked | None:
         """Try the remembered threshold; on a miss, leave the residual with the gradient added, and return None."""
         residual = self._array
         parts = chunks(residual.size)
@@ -133,7 +164,9 @@ class Memory:
 
         def extract(number: int, part: slice) -> Candidates:
             offsets, found = rooms[number]
-            num_found, complete[number] = _accumulate_and_extract(residual[part], gradient[part], key, offsets, found)
+            num_found, complete[number] = feedback.accumulate_and_extract(
+                residual[part], gradient[part], key, offsets, found
+            )
             return Candidates(part.start, offsets[:num_found], found[:num_found])
 
         found = run(extract, parts)
@@ -142,93 +175,43 @@ class Memory:
         candidates.restore(found, residual)
         return None
 
-    def _pick_by_counting(self, gradient: npt.NDArray[Any], k: int) -> tuple[Picked, GainCurve]:
+    def _pick_by_counting(
+        self, gradient: npt.NDArray[np.generic], k: int, with_gain_curve: bool
+    ) -> tuple[Picked, GainCurve | None]:
         """Find the threshold in a histogram of the sum; an empty gradient has been added already."""
         residual = self._array
         parts = chunks(residual.size)
         counts = [radix.new_counts() for _ in parts]
-        energies = run(lambda n, part: _accumulate_and_count(residual[part], gradient[part], counts[n]), parts)
+        energies = run(
+            lambda number, part: feedback.accumulate_and_count(residual[part], gradient[part], counts[number]), parts
+        )
         totals = radix.total(counts)
-        curve = curve_from_counts(totals, residual.size, sum(energies))
-        inside = radix.find_bin(totals, k) if k else Bin(radix.INF_BIN, 0, 0)
+        curve = curve_from_counts(totals, residual.size, sum(energies)) if with_gain_curve else None
+        inside = radix.find_bin(totals, k)
         key = max(inside.key, SMALLEST_KEY)
         rooms = self._buffers.reserve(parts, inside.num_above + inside.num_inside)
 
         def extract(number: int, part: slice) -> Candidates:
             offsets, found = rooms[number]
-            num_found = _extract(residual[part], key, offsets, found)
+            num_found = collect(residual[part], key, True, offsets, found)
             return Candidates(part.start, offsets[:num_found], found[:num_found])
 
         return self._buffers.pick(run(extract, parts), k, residual, clear=True, inside=inside), curve
 
     def _encode(self, indices: Tensor, taken: Tensor, value_format: ValueFormat) -> Tensor:
-        num_bytes = values.value_bytes(taken.numel(), value_format)
+        """Return the values in their format; leave what it rounds away in the residual."""
         if value_format == "fp32":
             return taken.view(torch.uint8)
-        if self._error.numel() < taken.numel():
-            self._error = torch.empty_like(taken)
+        k, num_bytes = taken.numel(), values.value_bytes(taken.numel(), value_format)
+        if self._error.numel() < k:
+            self._error = torch.empty(k, device=taken.device)
         if self._payload.numel() < num_bytes:
             self._payload = torch.empty(num_bytes, dtype=torch.uint8, device=taken.device)
-        payload, error = self._payload[:num_bytes], self._error[: taken.numel()]
+        payload, error = self._payload[:num_bytes], self._error[:k]
         values.encode_values(taken, value_format, out=payload)
-        values.decode_values(payload, taken.numel(), value_format, out=error)
+        values.decode_values(payload, k, value_format, out=error)
+        device.drop_nonfinite(error)  # where a whole block arrives as NaN, its finite values were not sent
         torch.sub(taken, error, out=error)
         device.drop_nonfinite(error)
         scatter.scatter_add(self.residual, indices, error)
         return payload
-
-
-@kernel
-def _add(residual: Any, gradient: Any) -> None:
-    for i in range(residual.size):
-        residual[i] += widen(gradient[i])
-
-
-@kernel
-def _accumulate_and_extract(residual: Any, gradient: Any, key: Any, offsets: Any, found: Any) -> tuple[int, bool]:
-    """Add; collect and clear what reaches the key, until the room is used up; always add to the end."""
-    num_found = 0
-    tail = residual.size - residual.size % BLOCK
-    last_fit = offsets.size - ROOM
-    for at in range(0, tail, BLOCK):
-        _add(residual[at : at + BLOCK], gradient[at : at + BLOCK])
-        if num_found <= last_fit:
-            num_found = extract_block(residual, at, key, offsets, found, num_found)
-    _add(residual[tail:], gradient[tail:])
-    if num_found <= last_fit:
-        num_found = extract_range(residual, tail, residual.size, key, offsets, found, num_found)
-    return num_found, num_found <= last_fit
-
-
-@kernel
-def _accumulate_and_count(residual: Any, gradient: Any, counts: Any) -> float:
-    """Add, count and return the energy of the sum; an empty gradient has been added already."""
-    bins = np.empty(BLOCK, np.uint16)
-    energy = 0.0
-    tail = residual.size - residual.size % BLOCK
-    for at in range(0, tail, BLOCK):
-        block = residual[at : at + BLOCK]
-        if gradient.size:
-            _add(block, gradient[at : at + BLOCK])
-        radix.count_block(block, bins, counts)
-        energy += energy_of(block)
-    if gradient.size:
-        _add(residual[tail:], gradient[tail:])
-    radix.count_tail(residual[tail:], counts)
-    return energy + energy_of(residual[tail:])
-
-
-@kernel
-def _extract(residual: Any, key: Any, offsets: Any, found: Any) -> int:
-    num_found = 0
-    tail = residual.size - residual.size % BLOCK
-    for at in range(0, tail, BLOCK):
-        num_found = extract_block(residual, at, key, offsets, found, num_found)
-    return extract_range(residual, tail, residual.size, key, offsets, found, num_found)
-
-
-@kernel
-def _drop_nonfinite(residual: Any) -> None:
-    for i in range(residual.size):
-        if (float_bits(residual[i]) & KEY_MASK) >= INF_KEY:
-            residual[i] = np.float32(0)

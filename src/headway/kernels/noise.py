@@ -13,8 +13,6 @@ import numpy as np
 
 from headway.kernels._jit import kernel
 
-BLOCK = 2048
-
 GOLDEN_64 = 0x9E3779B97F4A7C15
 GOLDEN_32 = 0x9E3779B1
 MIX_1 = 0x7FEB352D
@@ -32,9 +30,12 @@ def splitmix(state: int) -> int:
     return mixed ^ (mixed >> 31)
 
 
-def noise_key(seed: int, step: int, rank: int) -> int:
-    """Return the key of one tensor's noise: other seeds, steps or ranks give noise that is independent of it."""
-    return splitmix(splitmix(splitmix(seed & MASK_64) ^ (step & MASK_64)) ^ (rank & MASK_64))
+def noise_key(seed: int, step: int, rank: int, tensor: int = 0) -> int:
+    """Return the key of one tensor's noise: another seed, step, rank or tensor gives noise independent of it."""
+    key = 0
+    for number in (seed, step, rank, tensor):
+        key = splitmix(key ^ (number & MASK_64))
+    return key
 
 
 @kernel

@@ -1,7 +1,7 @@
 """Stochastic quantisers: unbiased, with bits that are really packed; and sign with norm.
 
-A value becomes ``code = floor(x / d + zero + u)``, u uniform in [0, 1), and arrives as ``(code - zero) * d``, so that
-its expectation is x. Codes have 8, 4, 2 or 1 bits:
+A value becomes ``code = floor(x / d + zero + u)``, u uniform in [0, 1), and arrives as ``(code - zero) * d``: its
+expectation is x, and a value of the grid stays as it is. Codes have 8, 4, 2 or 1 bits:
 
 | bits | Q | zero | values |
 |---|---|---|---|
@@ -28,22 +28,26 @@ from headway.errors import MessageError
 from headway.kernels import device
 from headway.kernels._jit import kernel, reassociating
 from headway.kernels._threads import chunks, run
-from headway.kernels.arrays import flat_float32, message_bytes, writable
-from headway.kernels.noise import BLOCK, block_key, unit
-from headway.kernels.values import SMALLEST_NORMAL, largest_magnitude
+from headway.kernels.arrays import SCALE_BLOCK as BLOCK
+from headway.kernels.arrays import SMALLEST_NORMAL, as_array, check_buffer, check_message, flat_float32, padded
+from headway.kernels.noise import block_key, unit
+from headway.kernels.packing import pack, unpack
+from headway.kernels.values import largest_magnitude
 
 BITS = (8, 4, 2, 1)
 
+_LARGEST_STEP = float(np.finfo(np.float32).max) / 128
+
 
 def quantized_bytes(numel: int, bits: int, *, step: float | None = None) -> int:
-    """Return the length of a quantised tensor on the wire.
+    """Return the length of a quantised tensor on the wire, a multiple of 4.
 
     >>> quantized_bytes(4096, 4), quantized_bytes(4096, 4, step=0.1)
     (2056, 2048)
     """
     _check(bits, step)
     num_scales = -(-numel // BLOCK) if step is None else 0
-    return 4 * num_scales + -(-numel * bits // 8)
+    return 4 * num_scales + padded(-(-numel * bits // 8))
 
 
 def quantize(x: Tensor, bits: int, key: int, *, step: float | None = None, out: Tensor) -> int:
@@ -55,11 +59,12 @@ def quantize(x: Tensor, bits: int, key: int, *, step: float | None = None, out: 
     **Cost**: two reads of x from cache, one from memory. **Error**: unbiased, except for what saturates; the variance
     of a value is at most d²/4.
     """
-    num_bytes = quantized_bytes(x.numel(), bits, step=step)
+    check_message(out, quantized_bytes(x.numel(), bits, step=step), "out")
+    out[-4:].zero_()  # the padding
     if x.device.type != "cpu":
         return device.quantize(x, bits, key, step, out)
     flat = flat_float32(x)
-    scales, codes = _parts(message_bytes(out, num_bytes, "out"), flat.size, step)
+    scales, codes = _parts(as_array(out), flat.size, step)
     fixed = np.float32(0 if step is None else step)
 
     def work(_: int, part: slice) -> int:
@@ -75,12 +80,13 @@ def quantize_sign(x: Tensor, *, out: Tensor) -> None:
     **Error**: biased; a contraction, |C(x) - x|² = (1 - |x|₁² / (n |x|²)) |x|² in each block of n. Zero counts as
     positive. A block with an Inf or NaN arrives as NaN throughout.
     """
-    num_bytes = quantized_bytes(x.numel(), 1)
+    check_message(out, quantized_bytes(x.numel(), 1), "out")
+    out[-4:].zero_()  # the padding
     if x.device.type != "cpu":
         device.quantize_sign(x, out)
         return
     flat = flat_float32(x)
-    scales, codes = _parts(message_bytes(out, num_bytes, "out"), flat.size, None)
+    scales, codes = _parts(as_array(out), flat.size, None)
 
     def work(_: int, part: slice) -> None:
         _first, part_scales, part_codes = _of_part(part, 1, scales, codes)
@@ -100,11 +106,13 @@ def dequantize(message: Tensor, bits: int, *, step: float | None = None, out: Te
         raise MessageError(
             f"{message.numel()} bytes of codes, but {out.numel()} values of {bits} bits take {num_bytes}"
         )
+    check_message(message, num_bytes, "message")
+    check_buffer(out, torch.float32, out.numel(), "out")
     if message.device.type != "cpu":
         device.dequantize(message, bits, step, out)
         return
-    target = writable(out, torch.float32, "out")
-    scales, codes = _parts(message_bytes(message, num_bytes, "message"), target.size, step)
+    target = as_array(out)
+    scales, codes = _parts(as_array(message), target.size, step)
     fixed = np.float32(0 if step is None else step)
 
     def work(_: int, part: slice) -> None:
@@ -117,8 +125,8 @@ def dequantize(message: Tensor, bits: int, *, step: float | None = None, out: Te
 def _check(bits: int, step: float | None) -> None:
     if bits not in BITS:
         raise ValueError(f"bits is {bits}, but must be one of {', '.join(map(str, BITS))}")
-    if step is not None and not (np.isfinite(step) and step >= SMALLEST_NORMAL):
-        raise ValueError(f"step is {step}, but must be a positive finite number")
+    if step is not None and not float(SMALLEST_NORMAL) <= step <= _LARGEST_STEP:
+        raise ValueError(f"step is {step}, but must be a positive finite number of type float32")
 
 
 def _parts(message: npt.NDArray[np.uint8], numel: int, step: float | None) -> tuple[Any, Any]:
@@ -143,56 +151,18 @@ def _half_range(bits: int) -> Any:
 
 
 @kernel
-def _pack(codes: Any, bits: int, packed: Any) -> None:
-    """Pack 4, 2 or 1 bits a code, the first into the lowest bits of a byte; written out, so that it vectorises."""
-    num_bytes = codes.size * bits // 8
-    if bits == 4:
-        for i in range(num_bytes):
-            packed[i] = codes[2 * i] | (codes[2 * i + 1] << 4)
-    elif bits == 2:
-        for i in range(num_bytes):
-            packed[i] = codes[4 * i] | (codes[4 * i + 1] << 2) | (codes[4 * i + 2] << 4) | (codes[4 * i + 3] << 6)
-    else:
-        for i in range(num_bytes):
-            low = codes[8 * i] | (codes[8 * i + 1] << 1) | (codes[8 * i + 2] << 2) | (codes[8 * i + 3] << 3)
-            high = codes[8 * i + 4] | (codes[8 * i + 5] << 1) | (codes[8 * i + 6] << 2) | (codes[8 * i + 7] << 3)
-            packed[i] = low | (high << 4)
-    if num_bytes < packed.size:
-        last = 0
-        for i in range(num_bytes * 8 // bits, codes.size):
-            last |= codes[i] << ((i * bits) % 8)
-        packed[num_bytes] = last
-
-
-@kernel
-def _unpack(packed: Any, bits: int, codes: Any) -> None:
-    """Undo ``_pack``."""
-    num_bytes = codes.size * bits // 8
-    if bits == 4:
-        for i in range(num_bytes):
-            codes[2 * i] = packed[i] & 15
-            codes[2 * i + 1] = packed[i] >> 4
-    elif bits == 2:
-        for i in range(num_bytes):
-            for j in range(4):
-                codes[4 * i + j] = (packed[i] >> (2 * j)) & 3
-    else:
-        for i in range(num_bytes):
-            for j in range(8):
-                codes[8 * i + j] = (packed[i] >> j) & 1
-    for i in range(num_bytes * 8 // bits, codes.size):
-        codes[i] = (packed[num_bytes] >> ((i * bits) % 8)) & ((1 << bits) - 1)
-
-
-@kernel
 def _encode_block(block: Any, inverse: Any, bits: int, mixed_key: Any, codes: Any) -> None:
-    zero, half_range = _zero(bits), _half_range(bits)
+    half_range = _half_range(bits)
+    offset = np.floor(_zero(bits))
+    shift = _zero(bits) - offset
     low_key, high_key = np.uint32(mixed_key), np.uint32(mixed_key >> np.uint64(32))
     for i in range(block.size):
         value = block[i] if block[i] == block[i] else np.float32(0)
-        level = (value * inverse + zero) + unit(low_key, high_key, i)
-        level = min(max(level, zero - half_range), zero + half_range)
-        codes[i] = np.uint8(np.int32(level))
+        level = min(max(value * inverse, -half_range), half_range) + shift
+        below = np.floor(level)
+        # u < rest rather than floor(level + zero + u): a sum of that size would round u, and move what is exact.
+        goes_up = np.float32(unit(low_key, high_key, i) < level - below)
+        codes[i] = np.uint8(np.int32(offset + below + goes_up))
 
 
 @kernel
@@ -227,7 +197,7 @@ def _quantize(x: Any, bits: int, key: Any, first_block: int, fixed: Any, scales:
         else:  # all zero, or not finite: the scale says it all
             codes[:] = np.uint8(_zero(bits))
         if bits < 8:
-            _pack(codes, bits, target)
+            pack(codes, bits, target)
     return saturated
 
 
@@ -247,7 +217,7 @@ def _quantize_sign(x: Any, scales: Any, packed: Any) -> None:
         scales[number] = np.float32(np.nan) if np.isnan(largest_magnitude(block)) else _mean_magnitude(block)
         for i in range(block.size):
             codes[i] = block[i] >= 0
-        _pack(codes[: block.size], 1, packed[number * BLOCK // 8 : (number + 1) * BLOCK // 8])
+        pack(codes[: block.size], 1, packed[number * BLOCK // 8 : (number + 1) * BLOCK // 8])
 
 
 @kernel
@@ -259,7 +229,7 @@ def _dequantize(scales: Any, packed: Any, bits: int, fixed: Any, out: Any) -> No
         source = packed[number * BLOCK * bits // 8 : (number + 1) * BLOCK * bits // 8]
         codes = source if bits == 8 else buffer[: block.size]
         if bits < 8:
-            _unpack(source, bits, codes)
+            unpack(source, bits, codes)
         distance = fixed if fixed > 0 else scales[number] / half_range
         for i in range(block.size):
             block[i] = (np.float32(codes[i]) - zero) * distance

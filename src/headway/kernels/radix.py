@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headway.kernels._jit import float_bits, kernel
-from headway.kernels._lanes import BLOCK, INF_KEY, KEY_MASK, NAN_KEY, RUN
+from headway.kernels._lanes import INF_KEY, KEY_MASK, NAN_KEY, RUN, SCAN_BLOCK
 
 BIN_SHIFT = np.uint32(16)
 NUM_BINS = 1 << 15
 INF_BIN = int(INF_KEY) >> 16
 _LOW_BITS = np.uint32(0xFFFF)
 
-Counts = npt.NDArray[np.uint32]
+Counts = npt.NDArray[np.uint32] | npt.NDArray[np.int64]
 
 
 class Bin(NamedTuple):
@@ -51,14 +51,14 @@ class Cut(NamedTuple):
     num_ties: int
 
 
-def new_counts() -> Counts:
+def new_counts() -> npt.NDArray[np.uint32]:
     """Return the two interleaved histograms of level one."""
     return np.zeros((NUM_BINS, 2), np.uint32)
 
 
 def total(parts: Sequence[Counts]) -> Counts:
     """Add up the histograms of the chunks of an array."""
-    return parts[0] if len(parts) == 1 else np.sum(parts, axis=0, dtype=np.uint32)
+    return parts[0] if len(parts) == 1 else np.asarray(np.sum(parts, axis=0, dtype=np.int64))
 
 
 @kernel
@@ -68,10 +68,10 @@ def _bin_of(value: Any) -> Any:
 
 @kernel
 def count_block(block: Any, bins: Any, counts: Any) -> None:
-    """Add a block of exactly ``BLOCK`` entries to ``counts``; ``bins`` is scratch for as many."""
-    for i in range(BLOCK):
+    """Add a block of exactly ``SCAN_BLOCK`` entries to ``counts``; ``bins`` is scratch for as many."""
+    for i in range(SCAN_BLOCK):
         bins[i] = _bin_of(block[i])
-    for i in range(0, BLOCK, 2):
+    for i in range(0, SCAN_BLOCK, 2):
         counts[bins[i], 0] += np.uint32(1)
         counts[bins[i + 1], 1] += np.uint32(1)
 
@@ -86,10 +86,10 @@ def count_tail(tail: Any, counts: Any) -> None:
 @kernel
 def count(x: Any, counts: Any) -> None:
     """Add all entries of ``x`` to the histograms of level one."""
-    bins = np.empty(BLOCK, np.uint16)
-    tail = x.size - x.size % BLOCK
-    for at in range(0, tail, BLOCK):
-        count_block(x[at : at + BLOCK], bins, counts)
+    bins = np.empty(SCAN_BLOCK, np.uint16)
+    tail = x.size - x.size % SCAN_BLOCK
+    for at in range(0, tail, SCAN_BLOCK):
+        count_block(x[at : at + SCAN_BLOCK], bins, counts)
     count_tail(x[tail:], counts)
 
 

@@ -9,29 +9,28 @@ import torch
 from torch import Tensor
 
 from headway.kernels._jit import kernel
-from headway.kernels.arrays import writable
+from headway.kernels.arrays import as_array, check_buffer, check_indices
 
 
 def gather(dense: Tensor, indices: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return ``dense[indices]``."""
     out = torch.empty(indices.numel(), dtype=torch.float32, device=dense.device) if out is None else out
+    check_buffer(out, torch.float32, indices.numel(), "out")
+    _check(dense, indices)
     if dense.device.type != "cpu":
         out.copy_(dense[indices.long()])
-        return out
-    source, positions = _checked(dense, indices)
-    target = writable(out, torch.float32, "out")
-    if target.size != positions.size:
-        raise ValueError(f"out has {target.size} entries, but there are {positions.size} indices")
-    _gather(source, positions, target)
+    else:
+        _gather(as_array(dense), _in_range(dense, indices), as_array(out))
     return out
 
 
 def clear(dense: Tensor, indices: Tensor) -> None:
     """Set ``dense[indices]`` to zero."""
+    _check(dense, indices)
     if dense.device.type != "cpu":
         dense[indices.long()] = 0.0
-        return
-    _clear(*_checked(dense, indices))
+    else:
+        _clear(as_array(dense), _in_range(dense, indices))
 
 
 def scatter_add(dense: Tensor, indices: Tensor, values: Tensor) -> None:
@@ -44,24 +43,28 @@ def scatter_add(dense: Tensor, indices: Tensor, values: Tensor) -> None:
     """
     if values.numel() != indices.numel():
         raise ValueError(f"there are {values.numel()} values, but {indices.numel()} indices")
+    _check(dense, indices)
+    check_buffer(values, torch.float32, indices.numel(), "values")
     if dense.device.type != "cpu":
         dense.index_add_(0, indices.long(), values)
-        return
-    target, positions = _checked(dense, indices)
-    _scatter_add(target, positions, writable(values, torch.float32, "values"))
+    else:
+        _scatter_add(as_array(dense), _in_range(dense, indices), as_array(values))
 
 
-def _checked(dense: Tensor, indices: Tensor) -> tuple[Any, Any]:
-    """Return both as arrays; no index may lie outside, because a loop does not look."""
-    if indices.dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"indices must be int32 or int64, but are {indices.dtype}")
-    array = writable(dense, torch.float32, "dense")
-    positions = writable(indices, indices.dtype, "indices")
+def _check(dense: Tensor, indices: Tensor) -> None:
+    check_indices(indices)
+    check_buffer(indices, indices.dtype, indices.numel(), "indices")
+    check_buffer(dense, torch.float32, dense.numel(), "dense")
+
+
+def _in_range(dense: Tensor, indices: Tensor) -> Any:
+    """Return the indices as an array; none may lie outside, because a loop does not look."""
+    positions = as_array(indices)
     lowest, highest = _range(positions)
-    if lowest < 0 or highest >= array.size:
+    if lowest < 0 or highest >= dense.numel():
         outside = lowest if lowest < 0 else highest
-        raise ValueError(f"index {outside} is outside of a buffer of {array.size} entries")
-    return array, positions
+        raise ValueError(f"index {outside} is outside of a buffer of {dense.numel()} entries")
+    return positions
 
 
 @kernel

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from headway.kernels import device, radix
-from headway.kernels._jit import kernel
-from headway.kernels._lanes import BLOCK, collect_block, collect_range
+from headway.kernels._lanes import collect
 from headway.kernels._threads import chunks, run
-from headway.kernels.arrays import check_k, flat_float32
-from headway.kernels.candidates import MAX_INT32, SMALLEST_KEY, Buffers, Candidates
+from headway.kernels.arrays import MAX_INT32, check_k, flat_float32
+from headway.kernels.candidates import SMALLEST_KEY, Buffers, Candidates
 
 
 def select_topk(x: Tensor, k: int) -> Tensor:
@@ -39,12 +38,12 @@ def select_topk(x: Tensor, k: int) -> Tensor:
     buffers = Buffers()
     rooms = buffers.reserve(parts, inside.num_above + inside.num_inside)
 
-    def collect(number: int, part: slice) -> Candidates:
+    def find(number: int, part: slice) -> Candidates:
         offsets, values = rooms[number]
-        num_found = _collect(flat[part], key, offsets, values)
+        num_found = collect(flat[part], key, False, offsets, values)
         return Candidates(part.start, offsets[:num_found], values[:num_found])
 
-    picked = buffers.pick(run(collect, parts), k, flat, clear=False, inside=inside)
+    picked = buffers.pick(run(find, parts), k, flat, clear=False, inside=inside)
     return torch.from_numpy(picked.indices)
 
 
@@ -52,12 +51,3 @@ def _count(x: Any) -> radix.Counts:
     counts = radix.new_counts()
     radix.count(x, counts)
     return counts
-
-
-@kernel
-def _collect(x: Any, key: Any, offsets: Any, values: Any) -> int:
-    num_found = 0
-    tail = x.size - x.size % BLOCK
-    for at in range(0, tail, BLOCK):
-        num_found = collect_block(x, at, key, offsets, values, num_found)
-    return collect_range(x, tail, x.size, key, offsets, values, num_found)

@@ -34,7 +34,7 @@ class Threshold:
 
     def guess(self, k: int) -> np.uint32 | None:
         """Return a key that the k-th largest entry probably reaches, or None without experience of a like k."""
-        if not 0.95 * k <= self.num_picked <= 1.05 * k:
+        if not (self.num_picked and 0.95 * k <= self.num_picked <= 1.05 * k):
             return None
         margin = min(max(_DEVIATIONS * self.deviation, _MIN_MARGIN), _MAX_MARGIN)
         return np.uint32(min(max(self.key + self.trend - margin, int(SMALLEST_KEY)), int(INF_KEY)))
@@ -45,8 +45,12 @@ class Threshold:
 
     def observe(self, key: int, k: int) -> None:
         """Learn the exact key of the k-th largest entry."""
-        if self.num_picked:
-            change = key - self.key
+        if key >= INF_KEY:
+            return  # a step that overflowed says nothing of the next
+        change = key - self.key
+        if abs(change) > _MAX_MARGIN:  # a jump, not a trend: start anew
+            self.trend = self.deviation = 0.0
+        else:
             self.deviation += _NEWEST * (abs(change - self.trend) - self.deviation)
             self.trend += _NEWEST * (change - self.trend)
         self.key, self.num_picked = key, k

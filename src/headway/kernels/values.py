@@ -3,8 +3,8 @@
 | format | bytes for k values | error of each value |
 |---|---|---|
 | fp32 | 4 k | none |
-| fp16 | 2 k | half a unit in the last of 11 bits; finite values saturate at 65504 |
-| int8 | k + 4 ceil(k / 2048) | at most 1/254 of the largest magnitude in its block of 2048 |
+| fp16 | 2 k, padded to a multiple of 4 | half a unit in the last of 11 bits; finite values saturate at 65504 |
+| int8 | k + 4 ceil(k / 2048), padded | at most 1/254 of the largest magnitude in its block of 2048 |
 
 Inf and NaN arrive as they are in fp32 and fp16. An int8 block that has one arrives as NaN throughout, so that whoever
 looks for overflow still sees it.
@@ -22,22 +22,17 @@ from headway.errors import MessageError
 from headway.kernels import device
 from headway.kernels._jit import bits_float, float_bits, kernel
 from headway.kernels._lanes import INF_KEY, KEY_MASK
-from headway.kernels.arrays import message_bytes, writable
+from headway.kernels.arrays import SCALE_BLOCK, SMALLEST_NORMAL, as_array, check_buffer, check_message, padded
 from headway.kernels.half import INF_BITS, MAGNITUDE
 
 ValueFormat = Literal["fp32", "fp16", "int8"]
 VALUE_FORMATS: tuple[ValueFormat, ...] = get_args(ValueFormat)
 
-BLOCK = 2048
-"""Values that share a scale in int8."""
-
-SMALLEST_NORMAL = np.float32(np.finfo(np.float32).smallest_normal)
-
 _LEVELS = np.float32(127)
 
 
 def value_bytes(k: int, value_format: ValueFormat) -> int:
-    """Return the length of k values on the wire.
+    """Return the length of k values on the wire, a multiple of 4.
 
     >>> [value_bytes(1000, name) for name in VALUE_FORMATS]
     [4000, 2000, 1004]
@@ -45,28 +40,27 @@ def value_bytes(k: int, value_format: ValueFormat) -> int:
     if value_format == "fp32":
         return 4 * k
     if value_format == "fp16":
-        return 2 * k
+        return padded(2 * k)
     if value_format == "int8":
-        return k + 4 * -(-k // BLOCK)
+        return padded(k + 4 * -(-k // SCALE_BLOCK))
     raise ValueError(f"value format is {value_format!r}, but must be one of {', '.join(VALUE_FORMATS)}")
 
 
 def encode_values(values: Tensor, value_format: ValueFormat, *, out: Tensor) -> None:
     """Write float32 values in their format into ``out``, which has ``value_bytes`` bytes."""
-    num_bytes = value_bytes(values.numel(), value_format)
+    k = values.numel()
+    check_message(out, value_bytes(k, value_format), "out")
+    check_buffer(values, torch.float32, k, "values")
+    out[-4:].zero_()  # the padding
     if values.device.type != "cpu":
         device.encode_values(values, value_format, out)
-        return
-    source = writable(values, torch.float32, "values")
-    payload = message_bytes(out, num_bytes, "out")
-    if value_format == "fp32":
-        payload.view(np.float32)[:] = source
+    elif value_format == "fp32":
+        out.view(torch.float32).copy_(values)
     elif value_format == "fp16":
-        out.view(torch.float16).copy_(values)
-        _saturate(source, payload.view(np.uint16))
+        out.view(torch.float16)[:k].copy_(values)
+        _saturate(as_array(values), as_array(out).view(np.uint16))
     else:
-        scales, codes = _int8_parts(payload, source.size)
-        _encode_int8(source, scales, codes)
+        _encode_int8(as_array(values), *_int8_parts(as_array(out), k))
 
 
 def decode_values(payload: Tensor, k: int, value_format: ValueFormat, *, out: Tensor) -> None:
@@ -78,22 +72,21 @@ def decode_values(payload: Tensor, k: int, value_format: ValueFormat, *, out: Te
     num_bytes = value_bytes(k, value_format)
     if payload.numel() != num_bytes:
         raise MessageError(f"{payload.numel()} bytes of values, but {k} values in {value_format} take {num_bytes}")
-    if out.numel() != k:
-        raise ValueError(f"out has {out.numel()} entries, but there are {k} values")
+    check_message(payload, num_bytes, "payload")
+    check_buffer(out, torch.float32, k, "out")
     if payload.device.type != "cpu":
         device.decode_values(payload, value_format, out)
     elif value_format == "fp32":
         out.copy_(payload.view(torch.float32))
     elif value_format == "fp16":
-        out.copy_(payload.view(torch.float16))
+        out.copy_(payload.view(torch.float16)[:k])
     else:
-        scales, codes = _int8_parts(message_bytes(payload, num_bytes, "payload"), k)
-        _decode_int8(scales, codes, writable(out, torch.float32, "out"))
+        _decode_int8(*_int8_parts(as_array(payload), k), as_array(out))
 
 
 def _int8_parts(payload: Any, k: int) -> tuple[Any, Any]:
-    num_scale_bytes = 4 * -(-k // BLOCK)
-    return payload[:num_scale_bytes].view(np.float32), payload[num_scale_bytes:].view(np.int8)
+    num_scale_bytes = 4 * -(-k // SCALE_BLOCK)
+    return payload[:num_scale_bytes].view(np.float32), payload[num_scale_bytes : num_scale_bytes + k].view(np.int8)
 
 
 @kernel
@@ -116,8 +109,8 @@ def largest_magnitude(block: Any) -> Any:
 @kernel
 def _encode_int8(values: Any, scales: Any, codes: Any) -> None:
     for number in range(scales.size):
-        block = values[number * BLOCK : (number + 1) * BLOCK]
-        target = codes[number * BLOCK : (number + 1) * BLOCK]
+        block = values[number * SCALE_BLOCK : (number + 1) * SCALE_BLOCK]
+        target = codes[number * SCALE_BLOCK : (number + 1) * SCALE_BLOCK]
         scale = largest_magnitude(block) / _LEVELS
         if scale < SMALLEST_NORMAL:  # too small to divide by: send zeros
             scale = np.float32(0)
@@ -133,4 +126,4 @@ def _encode_int8(values: Any, scales: Any, codes: Any) -> None:
 @kernel
 def _decode_int8(scales: Any, codes: Any, out: Any) -> None:
     for i in range(codes.size):
-        out[i] = codes[i] * scales[i // BLOCK]
+        out[i] = codes[i] * scales[i // SCALE_BLOCK]
