@@ -24,9 +24,9 @@ check: $(INSTALLED)  ## style, types, and the direction of imports
 test: $(INSTALLED)  ## all tests
 	$(BIN)/python -m pytest
 
-bench: $(INSTALLED)  ## the kernel benchmark; about ten minutes
+bench: $(INSTALLED)  ## the kernel benchmark; about six minutes
 	$(BIN)/python benchmarks/kernels.py
 
 clean:  ## remove .venv and all that was built
-	rm -rf $(VENV) build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

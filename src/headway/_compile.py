@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -11,25 +13,36 @@ import numba
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def compiled(function: F) -> F:
+def compiled(function: F, **options: Any) -> F:
     """Compile a loop over arrays.
 
     It releases the GIL, so that Python goes on while it runs; it is cached, so that only the first process on a machine
     compiles it; it keeps to IEEE semantics, because NaN must stay NaN.
     """
-    return cast(F, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+    options = {"nogil": True, "error_model": "numpy", **options}
+    try:
+        dispatcher = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor the user's can be written: compile in every process
+        return cast(F, numba.njit(**options)(function))
+    _drop_stale_cache(function, Path(dispatcher.stats.cache_path))
+    return cast(F, dispatcher)
 
 
-def drop_stale_cache(folder: Path) -> None:
-    """Delete compiled functions of a package that are older than any of its source files.
+def _drop_stale_cache(function: Callable[..., Any], folder: Path) -> None:
+    """Delete what is cached of a function if any file of its package has changed since.
 
     numba compares a cached function with its own file only, yet functions inline each other across files: after an
-    edit or a ``git pull`` that touches one of them, the others would go on running the old code.
+    edit or an upgrade that touches one of them, the others would go on running the old code.
     """
-    newest_source = max(source.stat().st_mtime_ns for source in folder.glob("*.py"))
-    for index in (folder / "__pycache__").glob("*.nbi"):
+    source = Path(inspect.getfile(function))
+    for index in folder.glob(f"{source.stem}.{function.__qualname__}-*.nbi"):
         try:
-            if index.stat().st_mtime_ns < newest_source:
+            if index.stat().st_mtime_ns < _newest_source_ns(source.parent):
                 index.unlink()
-        except OSError:  # another process was faster, or the folder is read-only and so cannot be edited either
+        except OSError:  # another process was faster
             continue
+
+
+@cache
+def _newest_source_ns(package: Path) -> int:
+    return max(source.stat().st_mtime_ns for source in package.glob("*.py"))

@@ -1,6 +1,7 @@
 """Everything Headway raises for reasons that are neither the caller's nor a bug of ours.
 
     HeadwayError
+    ├── LabError          the lab cannot run here, or broke
     └── MessageError      a message from a peer is malformed
 
 A wrong argument is a plain ``ValueError``.
@@ -11,6 +12,10 @@ from __future__ import annotations
 
 class HeadwayError(Exception):
     """The root of the tree."""
+
+
+class LabError(HeadwayError):
+    """The lab is not possible on this machine, or has broken down; the message says what is missing."""
 
 
 class MessageError(HeadwayError):

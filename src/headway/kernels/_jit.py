@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from headway._compile import compiled as kernel
-from headway._compile import drop_stale_cache
-
-__all__ = ["bits_float", "float_bits", "kernel", "reassociating"]
+from headway._compile import compiled
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-drop_stale_cache(Path(__file__).parent)
+
+def kernel(function: F) -> F:
+    """Compile a loop."""
+    return compiled(function)
 
 
 def reassociating(function: F) -> F:
     """Compile a sum whose order may change, which is what lets it use vector registers."""
-    flags = {"reassoc", "contract"}
-    return cast(F, numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=flags)(function))
+    return compiled(function, fastmath={"reassoc", "contract"})
 
 
 @intrinsic  # type: ignore[untyped-decorator]

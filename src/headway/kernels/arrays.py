@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ _RAW = {torch.float32: torch.float32, torch.float16: torch.uint16, torch.bfloat1
 """How loops see a gradient: numba has neither half type, so fp16 comes as uint16 and bf16 as int16 (see ``half``)."""
 
 
-def check_k(k: int, numel: int) -> None:
-    """Raise unless k entries can be picked from numel."""
-    if not 0 <= k <= numel:
+def check_k(k: int, numel: int) -> int:
+    """Return k as an int; raise unless as many entries can be picked from numel."""
+    number = operator.index(k)
+    if not 0 <= number <= numel:
         raise ValueError(f"k is {k}, but must be between 0 and the number of entries, {numel}")
+    return number
 
 
 def padded(num_bytes: int) -> int:

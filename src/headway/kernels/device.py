@@ -71,9 +71,9 @@ def encode_values(values: Tensor, value_format: ValueFormat, out: Tensor) -> Non
         _write(out, torch.where(overflowed, halves.sign() * largest, halves))
     else:
         blocks = _in_blocks(values)
-        scales = _largest(blocks) / 127
-        scales[scales < torch.finfo(torch.float32).tiny] = 0.0
-        codes = (blocks * _inverse(1.0, scales)).round().nan_to_num(0.0).to(torch.int8)
+        scales = _largest(blocks)
+        scales[scales < torch.finfo(torch.float32).tiny * 127] = 0.0
+        codes = (blocks * _inverse(127.0, scales)).round().nan_to_num(0.0).to(torch.int8)
         _write(out, scales, _flat(codes, values.numel()))
 
 
@@ -85,7 +85,7 @@ def decode_values(payload: Tensor, value_format: ValueFormat, out: Tensor) -> No
         out.copy_(payload.view(torch.float16)[: out.numel()])
     else:
         scales, codes = _split_scales(payload, out.numel())
-        out.copy_(_flat(_in_blocks(codes[: out.numel()].view(torch.int8)) * scales, out.numel()))
+        out.copy_(_flat(_in_blocks(codes[: out.numel()].view(torch.int8)) / 127 * scales, out.numel()))
 
 
 def encode_indices(indices: Tensor, layout: Layout, out: Tensor) -> None:
@@ -150,12 +150,11 @@ def dequantize(message: Tensor, bits: int, step: float | None, out: Tensor) -> N
     zero, half_range = _grid(bits)
     if step is None:
         scales, packed = _split_scales(message, out.numel())
-        distance = scales / half_range
     else:
-        packed, distance = message, torch.tensor(step, dtype=torch.float32, device=out.device)
+        packed, scales = message, torch.tensor(step, dtype=torch.float32, device=out.device) * half_range
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=out.device)
     codes = (packed.unsqueeze(1) >> shifts).bitwise_and((1 << bits) - 1).flatten()[: out.numel()]
-    out.copy_(_flat((_in_blocks(codes.to(torch.float32)) - zero) * distance, out.numel()))
+    out.copy_(_flat((_in_blocks(codes.to(torch.float32)) - zero) / half_range * scales, out.numel()))
 
 
 def _write(out: Tensor, *sections: Tensor) -> None:

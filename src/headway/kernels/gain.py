@@ -45,7 +45,7 @@ class GainCurve:
     energy: float
 
     def at(self, ratio: float) -> float:
-        """Return gain(ratio), interpolated on a log scale of ratios."""
+        """Return gain(ratio), interpolated between the ratios of the grid on a log scale; below 1e-4, that of 1e-4."""
         if not 0 < ratio <= 1:
             raise ValueError(f"ratio is {ratio}, but must be in (0, 1]")
         return float(np.interp(np.log(ratio), np.log(GAIN_RATIOS), self.gains))

@@ -92,7 +92,7 @@ class Memory:
         without one, or when the gain curve is wanted, which counts every entry.
         """
         self._check(gradient)
-        check_k(k, self.residual.numel())
+        k = check_k(k, self.residual.numel())
         values.value_bytes(k, value_format)  # an unknown format must not cost a gradient
         if k == 0 or self.residual.device.type != "cpu":
             self.accumulate(gradient)
@@ -105,7 +105,7 @@ class Memory:
         return Selection(indices, taken, self._encode(indices, taken, value_format), curve)
 
     def take(self, indices: Tensor, *, value_format: ValueFormat = "fp32") -> Selection:
-        """Take the entries at indices chosen elsewhere out of the residual, and return them."""
+        """Take the entries at indices chosen elsewhere, each named once, out of the residual, and return them."""
         k = indices.numel()
         values.value_bytes(k, value_format)
         if self._taken.numel() < k:

@@ -30,7 +30,7 @@ from headway.kernels._jit import kernel, reassociating
 from headway.kernels._threads import chunks, run
 from headway.kernels.arrays import SCALE_BLOCK as BLOCK
 from headway.kernels.arrays import SMALLEST_NORMAL, as_array, check_buffer, check_message, flat_float32, padded
-from headway.kernels.noise import block_key, unit
+from headway.kernels.noise import MASK_64, block_key, unit
 from headway.kernels.packing import pack, unpack
 from headway.kernels.values import largest_magnitude
 
@@ -69,7 +69,7 @@ def quantize(x: Tensor, bits: int, key: int, *, step: float | None = None, out: 
 
     def work(_: int, part: slice) -> int:
         first, part_scales, part_codes = _of_part(part, bits, scales, codes)
-        return _quantize(flat[part], bits, np.uint64(key), first, fixed, part_scales, part_codes)
+        return _quantize(flat[part], bits, np.uint64(key & MASK_64), first, fixed, part_scales, part_codes)
 
     return sum(run(work, chunks(flat.size)))
 
@@ -230,6 +230,6 @@ def _dequantize(scales: Any, packed: Any, bits: int, fixed: Any, out: Any) -> No
         codes = source if bits == 8 else buffer[: block.size]
         if bits < 8:
             unpack(source, bits, codes)
-        distance = fixed if fixed > 0 else scales[number] / half_range
+        scale = fixed * half_range if fixed > 0 else scales[number]
         for i in range(block.size):
-            block[i] = (np.float32(codes[i]) - zero) * distance
+            block[i] = (np.float32(codes[i]) - zero) / half_range * scale

@@ -26,7 +26,7 @@ def select_topk(x: Tensor, k: int) -> Tensor:
     >>> select_topk(torch.tensor([0.5, -3.0, 1.0, 3.0]), 2)
     tensor([1, 3], dtype=torch.int32)
     """
-    check_k(k, x.numel())
+    k = check_k(k, x.numel())
     if k == 0:
         return torch.empty(0, dtype=torch.int64 if x.numel() > MAX_INT32 else torch.int32, device=x.device)
     if x.device.type != "cpu":

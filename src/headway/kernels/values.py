@@ -29,6 +29,8 @@ ValueFormat = Literal["fp32", "fp16", "int8"]
 VALUE_FORMATS: tuple[ValueFormat, ...] = get_args(ValueFormat)
 
 _LEVELS = np.float32(127)
+_SMALLEST_SCALE = SMALLEST_NORMAL * _LEVELS
+"""Below it, 127 / scale overflows: such values are sent as zeros."""
 
 
 def value_bytes(k: int, value_format: ValueFormat) -> int:
@@ -111,12 +113,12 @@ def _encode_int8(values: Any, scales: Any, codes: Any) -> None:
     for number in range(scales.size):
         block = values[number * SCALE_BLOCK : (number + 1) * SCALE_BLOCK]
         target = codes[number * SCALE_BLOCK : (number + 1) * SCALE_BLOCK]
-        scale = largest_magnitude(block) / _LEVELS
-        if scale < SMALLEST_NORMAL:  # too small to divide by: send zeros
+        scale = largest_magnitude(block)
+        if scale < _SMALLEST_SCALE:
             scale = np.float32(0)
         scales[number] = scale
         if scale > 0:
-            inverse = np.float32(1) / scale
+            inverse = _LEVELS / scale
             for i in range(block.size):
                 target[i] = np.int8(np.rint(block[i] * inverse))
         else:
@@ -126,4 +128,4 @@ def _encode_int8(values: Any, scales: Any, codes: Any) -> None:
 @kernel
 def _decode_int8(scales: Any, codes: Any, out: Any) -> None:
     for i in range(codes.size):
-        out[i] = codes[i] * scales[i // SCALE_BLOCK]
+        out[i] = np.float32(codes[i]) / _LEVELS * scales[i // SCALE_BLOCK]
