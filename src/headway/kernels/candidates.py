@@ -25,6 +25,10 @@ SMALLEST_KEY = np.uint32(1)
 """The lowest threshold in use. Below it are only zeros, of which any number can be found without looking."""
 
 
+_SECTION = 4096
+"""Candidates that are trimmed together: they stay in cache between the two loops that look at them."""
+
+
 class Candidates(NamedTuple):
     """The candidates of one chunk: offsets from its start, and values."""
 
@@ -87,10 +91,11 @@ class Buffers:
             split = size
             if end.num_ties_in < end.num_ties:
                 split, ties_in = _split_after_ties(part.values, end.key, ties_in)
+            back = part.values[:0] if residual is None else residual[part.start :]
             for start, stop, key in ((0, split, end.key), (split, size, _next_key(end.key))):
-                if residual is not None:
-                    _put_back(part.values, part.offsets, start, stop, key, residual[part.start :])
-                num_kept = compact(part.values, part.offsets, start, stop, key, self._offsets, self._values, num_kept)
+                num_kept = _trim_range(
+                    part.values, part.offsets, start, stop, key, back, self._offsets, self._values, num_kept
+                )
             ends.append(num_kept)
         return self._offsets[:num_kept], ends
 
@@ -156,6 +161,19 @@ def _put_back(values: Any, offsets: Any, start: int, stop: int, key: Any, residu
         if hits:
             _put_back_range(values, offsets, at, at + RUN, key, residual)
     _put_back_range(values, offsets, tail, stop, key, residual)
+
+
+@kernel
+def _trim_range(
+    values: Any, offsets: Any, start: int, stop: int, key: Any, back: Any, kept_offsets: Any, kept: Any, count: int
+) -> int:
+    """Append what reaches the key and return the new count; the rest goes to ``back``, unless that is empty."""
+    for at in range(start, stop, _SECTION):
+        end = min(at + _SECTION, stop)
+        if back.size:
+            _put_back(values, offsets, at, end, key, back)
+        count = compact(values, offsets, at, end, key, kept_offsets, kept, count)
+    return count
 
 
 def _fill_with_zeros(nonzero: Picked, k: int, source: Values, clear: bool) -> Picked:
