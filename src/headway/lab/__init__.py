@@ -1,0 +1,29 @@
+"""Emulated hosts and links: any torchrun-style script, unchanged, on a network that is bad in a way you can repeat."""
+
+from headway.lab.conductor import Action
+from headway.lab.control import Control
+from headway.lab.emulator import Counters, Lab, Progress
+from headway.lab.relay import RelayLoad
+from headway.lab.scenario import Event, HostRule, Link, PairRule, Phase, Scenario, When
+from headway.lab.toml import ScenarioError, load_scenario, preset_names
+from headway.lab.workers import RunResult
+
+__all__ = [
+    "Action",
+    "Control",
+    "Counters",
+    "Event",
+    "HostRule",
+    "Lab",
+    "Link",
+    "PairRule",
+    "Phase",
+    "Progress",
+    "RelayLoad",
+    "RunResult",
+    "Scenario",
+    "ScenarioError",
+    "When",
+    "load_scenario",
+    "preset_names",
+]

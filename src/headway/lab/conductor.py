@@ -1,0 +1,146 @@
+"""The conductor: puts phases in force and lets events happen, by the clock or by the script's steps.
+
+``Score`` is plain arithmetic on a time and a step, for a clock of any kind; the thread around it waits for the next
+moment of interest and acts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from headway.lab.scenario import Scenario, resolve_ranks
+
+ActionKind = Literal["phase", "cut", "heal", "kill", "freeze", "thaw"]
+
+_HEALED_BY: dict[str, ActionKind] = {"cut": "heal", "freeze": "thaw"}
+_LONGEST_WAIT_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """Something the lab has to do now: put a phase in force, or do something to ranks."""
+
+    kind: ActionKind
+    phase: int | None = None
+    ranks: tuple[int, ...] = ()
+
+
+class Stage(Protocol):
+    """What the conductor acts on."""
+
+    def act(self, action: Action) -> None:
+        """Carry out an action."""
+
+
+@dataclass
+class Score:
+    """What is due of a scenario, and what has been done of it. No clock: time and step come from the caller."""
+
+    scenario: Scenario
+    num_hosts: int
+    phase: int | None = None
+    _begun: set[int] = field(default_factory=set)
+    _endings: list[tuple[float, int, Action]] = field(default_factory=list)
+
+    def due(self, elapsed_s: float, step: int | None) -> list[Action]:
+        """Return what has become due since the last call, in order."""
+        actions = []
+        phase = self.scenario.phase_at(elapsed_s, step)
+        if phase != self.phase:
+            self.phase = phase
+            actions.append(Action(kind="phase", phase=phase))
+        for number, event in enumerate(self.scenario.events):
+            if number in self._begun or not event.start.has_come(elapsed_s, step):
+                continue
+            self._begun.add(number)
+            ranks = tuple(resolve_ranks(event.ranks, self.num_hosts))
+            actions.append(Action(kind=event.kind, ranks=ranks))
+            if event.duration_s is not None:
+                ending = Action(kind=_HEALED_BY[event.kind], ranks=ranks)
+                heapq.heappush(self._endings, (elapsed_s + event.duration_s, number, ending))
+        while self._endings and self._endings[0][0] <= elapsed_s:
+            actions.append(heapq.heappop(self._endings)[2])
+        return actions
+
+    def next_time_s(self, elapsed_s: float) -> float | None:
+        """Return when something is next due by the clock, or None."""
+        times = [ending[0] for ending in self._endings]
+        for phase in self.scenario.phases:
+            times += [when.at_s for when in (phase.start, phase.end) if when is not None and when.at_s is not None]
+        times += [
+            event.start.at_s
+            for number, event in enumerate(self.scenario.events)
+            if number not in self._begun and event.start.at_s is not None
+        ]
+        return min((time_s for time_s in times if time_s > elapsed_s), default=None)
+
+
+class Conductor:
+    """A score, a clock and a thread."""
+
+    def __init__(
+        self, scenario: Scenario, num_hosts: int, stage: Stage, on_failure: Callable[[Exception], None]
+    ) -> None:
+        self._score = Score(scenario, num_hosts)
+        self._stage = stage
+        self._on_failure = on_failure
+        self._step: int | None = None
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._started_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="headway-conductor", daemon=True)
+
+    @property
+    def phase(self) -> int | None:
+        """The phase in force."""
+        return self._score.phase
+
+    @property
+    def step(self) -> int | None:
+        """The last step that the script announced."""
+        return self._step
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time since the start."""
+        return time.monotonic() - self._started_s
+
+    def start(self) -> None:
+        """Start the clock; what is due at once has happened when this returns."""
+        self._started_s = time.monotonic()
+        self._act()
+        self._thread.start()
+
+    def announce(self, step: int) -> None:
+        """Note a step of the script."""
+        with self._changed:
+            self._step = step
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Stop; nothing happens after this returns."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _act(self) -> None:
+        for action in self._score.due(self.elapsed_s, self._step):
+            self._stage.act(action)
+
+    def _run(self) -> None:
+        try:
+            with self._changed:
+                while not self._stopping:
+                    self._act()
+                    next_s = self._score.next_time_s(self.elapsed_s)
+                    wait_s = _LONGEST_WAIT_S if next_s is None else next_s - self.elapsed_s
+                    self._changed.wait(min(max(wait_s, 0.0), _LONGEST_WAIT_S))
+        except Exception as error:
+            self._on_failure(error)

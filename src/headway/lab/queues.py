@@ -1,0 +1,178 @@
+"""Queue arithmetic: when does a packet arrive?
+
+    TUN of source -> [sending NIC and link of the pair] -> loss, delay, jitter -> [receiving NIC] -> TUN of target
+
+- The sending NIC serves the destinations in turn, as the fair queueing of a Linux host does. A pair whose own link is
+  slower than the NIC is passed over while that is busy, so that it holds up nobody else.
+- The receiving NIC forwards a packet while it still comes in: an uncontended path pays for serialisation once, at its
+  slowest server. Several senders to one receiver queue there.
+- Only packets being served have a time; those waiting have none, so that a change of rate acts on all of them.
+
+These functions take the time as an argument and do no I/O: ``relay`` calls them with a clock, tests without one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headway._compile import compiled
+from headway.lab.heap import pop, schedule
+from headway.lab.state import NOTHING, PACKETS_PER_SENDER
+
+
+@compiled
+def may_admit(network: Any, source: int) -> bool:
+    """Return whether the relay takes another packet from this sender."""
+    has_slot = network.control[0].free_slot != NOTHING
+    return bool(has_slot and network.hosts[source].held_packets < PACKETS_PER_SENDER)
+
+
+@compiled
+def admit(network: Any, source: int, target: int, size_bytes: int, skips_queue: bool, now_s: float) -> None:
+    """Take in the packet that was read into ``control.free_slot``."""
+    control = network.control[0]
+    slot = control.free_slot
+    packet, link = network.packets[slot], network.links[source, target]
+    control.free_slot = packet.next
+    packet.source, packet.target, packet.size_bytes, packet.next = source, target, size_bytes, NOTHING
+    network.hosts[source].held_packets += 1
+    link.sent_packets += 1
+    link.sent_bytes += size_bytes
+    if skips_queue:
+        _transmit(network, slot, now_s)
+        return
+    if link.head == NOTHING:
+        link.head = slot
+    else:
+        network.packets[link.tail].next = slot
+    link.tail = slot
+    _run_sender(network, source, now_s)
+
+
+@compiled
+def release(network: Any, slot: int) -> None:
+    """Give a packet's slot back; the last one comes first again, since its memory is most likely in cache."""
+    packet, control = network.packets[slot], network.control[0]
+    network.hosts[packet.source].held_packets -= 1
+    packet.next = control.free_slot
+    control.free_slot = slot
+
+
+@compiled
+def next_delivery(network: Any, now_s: float) -> int:
+    """Carry out what is due by ``now_s`` up to the next delivery; return its slot, to be released, or NOTHING.
+
+    Each event happens at the time it was due and not at ``now_s``: a late caller delays a delivery, but lateness never
+    adds up.
+    """
+    while network.control[0].num_events > 0 and network.events[0].time_s <= now_s:
+        time_s = network.events[0].time_s
+        subject = pop(network)
+        if subject < 0:
+            _run_sender(network, ~subject, time_s)
+        elif network.packets[subject].is_receiving == 0:
+            _arrive(network, subject)
+        else:
+            _finish_receiving(network, subject)
+            return subject
+    return NOTHING
+
+
+@compiled
+def _is_lost(network: Any, packet: Any) -> bool:
+    if network.hosts[packet.source].cut != 0 or network.hosts[packet.target].cut != 0:
+        return True
+    loss = network.links[packet.source, packet.target].loss
+    return bool(loss > 0.0 and np.random.random() < loss)  # noqa: NPY002 (what numba compiles)
+
+
+@compiled
+def _transmit(network: Any, slot: int, start_s: float) -> None:
+    """Put a packet on the wire, first bit at ``start_s``, at the slower rate of NIC and link; then loss and delay."""
+    packet = network.packets[slot]
+    link = network.links[packet.source, packet.target]
+    if _is_lost(network, packet):
+        link.lost_packets += 1
+        release(network, slot)
+        return
+    duration_s = packet.size_bytes * 8.0 / min(network.hosts[packet.source].up_bps, link.rate_bps)
+    delay_s = link.delay_s
+    if link.jitter_s > 0.0:
+        delay_s = max(0.0, delay_s + link.jitter_s * (2.0 * np.random.random() - 1.0))  # noqa: NPY002
+    # Never before its predecessor, also when a phase shortens the delay.
+    packet.last_s = max(start_s + duration_s + delay_s, link.last_arrival_s)
+    packet.first_s = packet.last_s - duration_s
+    packet.is_receiving = 0
+    link.last_arrival_s = packet.last_s
+    schedule(network, packet.last_s, slot)
+
+
+@compiled
+def _next_destination(network: Any, source: int, now_s: float) -> int:
+    """Return the next host in turn for which a packet waits and whose link is free."""
+    num_hosts = len(network.hosts)
+    for offset in range(num_hosts):
+        target = (network.hosts[source].up_turn + offset) % num_hosts
+        link = network.links[source, target]
+        if link.head != NOTHING and link.free_s <= now_s:
+            return int(target)
+    return NOTHING
+
+
+@compiled
+def _run_sender(network: Any, source: int, now_s: float) -> None:
+    """Send while the NIC is free: called when a packet comes to wait, and when the NIC or a link becomes free."""
+    host = network.hosts[source]
+    while host.up_free_s <= now_s:
+        target = _next_destination(network, source, now_s)
+        if target == NOTHING:
+            return
+        host.up_turn = target + 1
+        link = network.links[source, target]
+        slot = link.head
+        link.head = network.packets[slot].next
+        size_bits = network.packets[slot].size_bytes * 8.0
+        host.up_free_s = now_s + size_bits / host.up_bps
+        link.free_s = now_s + size_bits / link.rate_bps
+        if host.up_free_s > now_s:
+            schedule(network, host.up_free_s, ~source)
+        if link.free_s > host.up_free_s:
+            schedule(network, link.free_s, ~source)
+        _transmit(network, slot, now_s)
+
+
+@compiled
+def _start_receiving(network: Any, slot: int) -> None:
+    """Serve a packet: from its first bit on, and not to an end before its last one came in.
+
+    The NIC is busy only for the packet's own time at its rate: a fast receiver takes in the sum of many slow senders.
+    """
+    packet = network.packets[slot]
+    host = network.hosts[packet.target]
+    start_s = max(packet.first_s, host.down_free_s)
+    host.down_free_s = start_s + packet.size_bytes * 8.0 / host.down_bps
+    packet.last_s = max(packet.last_s, host.down_free_s)
+    packet.is_receiving = 1
+    schedule(network, packet.last_s, slot)
+
+
+@compiled
+def _arrive(network: Any, slot: int) -> None:
+    host = network.hosts[network.packets[slot].target]
+    network.packets[slot].next = NOTHING
+    if host.down_head == NOTHING:
+        host.down_head = host.down_tail = slot
+        _start_receiving(network, slot)
+    else:
+        network.packets[host.down_tail].next = slot
+        host.down_tail = slot
+
+
+@compiled
+def _finish_receiving(network: Any, slot: int) -> None:
+    host = network.hosts[network.packets[slot].target]
+    host.down_head = network.packets[slot].next
+    if host.down_head != NOTHING:
+        _start_receiving(network, host.down_head)

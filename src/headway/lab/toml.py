@@ -1,0 +1,286 @@
+"""Scenarios in TOML. Every mistake is reported with file, key and value, before anything is created.
+
+description = "A slow region joined to a fast one"
+
+[link]                       # the default, one way
+latency = "1ms"
+bandwidth = "1gbps"
+jitter = "0.1ms"
+loss = "0.1%"
+
+[[hosts]]
+ranks = [4, 5]               # or rank = 4, or "all", "first half", "second half"
+up = "10mbps"                # or bandwidth = ..., both ways
+down = "50mbps"
+access_latency = "5ms"
+
+[[pairs]]
+from = [0, 1]
+to = [2, 3]
+latency = "40ms"             # and bandwidth, jitter, loss
+one_way = true               # otherwise it holds for both directions
+
+[[phases]]
+at = "10s"                   # and/or at_step = 100
+until = "20s"                # and/or until_step; otherwise until the next phase
+latency = "50ms"             # a new default; [[phases.hosts]] and [[phases.pairs]] too
+
+[[events]]
+cut = 3                      # or kill = 3, freeze = 3; a rank or a list
+at = "12s"                   # and/or at_step
+for = "4s"
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headway.lab.scenario import (
+    EVENT_KINDS,
+    RANK_GROUPS,
+    Event,
+    EventKind,
+    HostRule,
+    Link,
+    PairRule,
+    Phase,
+    RankGroup,
+    Ranks,
+    Scenario,
+    When,
+)
+from headway.units import parse_duration_s, parse_rate_bps, parse_share
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+T = TypeVar("T")
+
+_PRESETS = resources.files("headway.lab") / "presets"
+
+
+class ScenarioError(ValueError):
+    """A scenario file is wrong; the message names file, key and value."""
+
+
+def preset_names() -> list[str]:
+    """Return the names of the scenarios that come with Headway."""
+    return sorted(entry.name.removesuffix(".toml") for entry in _PRESETS.iterdir() if entry.name.endswith(".toml"))
+
+
+def load_scenario(name_or_path: str | Path) -> Scenario:
+    """Return a preset by its name, or the scenario in a file.
+
+    >>> load_scenario("wan").link.latency_s
+    0.02
+    """
+    if str(name_or_path) in preset_names():
+        return parse_scenario((_PRESETS / f"{name_or_path}.toml").read_text("utf-8"), str(name_or_path))
+    path = Path(name_or_path)
+    if not path.is_file():
+        raise ScenarioError(
+            f"{name_or_path} is neither a file nor a preset; the presets are {', '.join(preset_names())}"
+        )
+    return parse_scenario(path.read_text("utf-8"), path.stem, str(path))
+
+
+def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
+    """Return the scenario that a TOML text describes; ``file`` is how messages call it."""
+    file = file or name
+    try:
+        table = _Table(file, "", tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{file}: not TOML: {error}") from None
+    root_link = table.take("link", lambda value: _link(_Table(file, "link", value), finish=True))
+    description = table.take("description", _string) or ""
+    hosts = tuple(table.take_tables("hosts", _host))
+    pairs = tuple(rule for rules in table.take_tables("pairs", _pair) for rule in rules)
+    phases = tuple(table.take_tables("phases", _phase))
+    events = tuple(table.take_tables("events", _event))
+    table.finish()
+    return table.build(
+        lambda: Scenario(
+            name=name,
+            description=description,
+            link=root_link or Link(),
+            hosts=hosts,
+            pairs=pairs,
+            phases=phases,
+            events=events,
+        )
+    )
+
+
+class _Table:
+    """A TOML table that knows where it stands and which of its keys nobody has asked for."""
+
+    def __init__(self, file: str, place: str, values: Any) -> None:
+        self._file, self._place = file, place
+        if not isinstance(values, dict):
+            raise ScenarioError(f"{file}: {place}: {values!r} is not a table")
+        self._values = dict(values)
+
+    def take(self, key: str, parse: Callable[[Any], T]) -> T | None:
+        """Return the value of a key, parsed, or None where it is missing."""
+        if key not in self._values:
+            return None
+        value = self._values.pop(key)
+        try:
+            return parse(value)
+        except ScenarioError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise ScenarioError(f"{self._file}: {self._path(key)}: {error}") from None
+
+    def take_tables(self, key: str, parse: Callable[[_Table], T]) -> list[T]:
+        """Return what each table of an array of tables says."""
+        values = self._values.pop(key, [])
+        if not isinstance(values, list):
+            raise ScenarioError(f"{self._file}: {self._path(key)}: must be an array of tables, [[{key}]]")
+        tables = [_Table(self._file, f"{self._path(key)}[{number}]", value) for number, value in enumerate(values)]
+        return [parse(table) for table in tables]
+
+    def build(self, make: Callable[[], T]) -> T:
+        """Return what ``make`` returns; what it finds wrong is reported as standing here."""
+        try:
+            return make()
+        except ScenarioError:
+            raise
+        except ValueError as error:
+            raise ScenarioError(f"{self._file}: {self._place + ': ' if self._place else ''}{error}") from None
+
+    def finish(self) -> None:
+        """Raise if a key is left that nobody has asked for."""
+        for key, value in self._values.items():
+            raise ScenarioError(f"{self._file}: {self._path(key)}: unknown key (its value is {value!r})")
+
+    def _path(self, key: str) -> str:
+        return f"{self._place}.{key}" if self._place else key
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a string")
+    return value
+
+
+def _duration_s(value: Any) -> float:
+    return parse_duration_s(_quoted(value, "20ms"))
+
+
+def _rate_bps(value: Any) -> float:
+    return parse_rate_bps(_quoted(value, "100mbps"))
+
+
+def _share(value: Any) -> float:
+    return parse_share(str(value))
+
+
+def _quoted(value: Any, example: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f'{value!r} has no unit: write it as in "{example}"')
+    return value
+
+
+def _step(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a step number")
+    return value
+
+
+def _ranks(value: Any) -> Ranks:
+    if value in RANK_GROUPS:
+        group: RankGroup = value
+        return group
+    ranks = value if isinstance(value, list) else [value]
+    if not ranks or any(not isinstance(rank, int) or isinstance(rank, bool) for rank in ranks):
+        raise ValueError(f"{value!r} is not a rank, a list of ranks, or one of {', '.join(RANK_GROUPS)}")
+    return tuple(ranks)
+
+
+def _link(table: _Table, *, finish: bool = False) -> Link:
+    values = {
+        "latency_s": table.take("latency", _duration_s),
+        "bandwidth_bps": table.take("bandwidth", _rate_bps),
+        "jitter_s": table.take("jitter", _duration_s),
+        "loss": table.take("loss", _share),
+    }
+    if finish:
+        table.finish()
+    return table.build(lambda: Link(**values))
+
+
+def _host(table: _Table) -> HostRule:
+    ranks = table.take("ranks", _ranks) or table.take("rank", _ranks)
+    both = table.take("bandwidth", _rate_bps)
+    up, down = table.take("up", _rate_bps) or both, table.take("down", _rate_bps) or both
+    access = table.take("access_latency", _duration_s)
+    table.finish()
+
+    def make() -> HostRule:
+        if ranks is None:
+            raise ValueError("rank or ranks is missing")
+        return HostRule(ranks=ranks, up_bps=up, down_bps=down, access_latency_s=access)
+
+    return table.build(make)
+
+
+def _pair(table: _Table) -> list[PairRule]:
+    sources, targets = table.take("from", _ranks), table.take("to", _ranks)
+    one_way = table.take("one_way", bool) or False
+    link = _link(table, finish=True)
+
+    def make() -> list[PairRule]:
+        if sources is None or targets is None:
+            raise ValueError("from or to is missing")
+        rules = [PairRule(sources=sources, targets=targets, link=link)]
+        return rules if one_way else [*rules, PairRule(sources=targets, targets=sources, link=link)]
+
+    return table.build(make)
+
+
+def _when(table: _Table, time_key: str, step_key: str) -> When | None:
+    at_s, at_step = table.take(time_key, _duration_s), table.take(step_key, _step)
+    if at_s is None and at_step is None:
+        return None
+    return table.build(lambda: When(at_s=at_s, at_step=at_step))
+
+
+def _phase(table: _Table) -> Phase:
+    start, end = _when(table, "at", "at_step"), _when(table, "until", "until_step")
+    hosts = tuple(table.take_tables("hosts", _host))
+    pairs = tuple(rule for rules in table.take_tables("pairs", _pair) for rule in rules)
+    link = _link(table, finish=True)
+
+    def make() -> Phase:
+        if start is None:
+            raise ValueError("at or at_step is missing")
+        return Phase(start=start, end=end, link=link, hosts=hosts, pairs=pairs)
+
+    return table.build(make)
+
+
+def _event(table: _Table) -> Event:
+    named: list[tuple[EventKind, Ranks]] = []
+    for kind in EVENT_KINDS:
+        ranks = table.take(kind, _ranks)
+        if ranks is not None:
+            named.append((kind, ranks))
+    start, duration_s = _when(table, "at", "at_step"), table.take("for", _duration_s)
+    table.finish()
+
+    def make() -> Event:
+        if len(named) != 1:
+            raise ValueError(f"needs exactly one of {', '.join(EVENT_KINDS)}")
+        if start is None:
+            raise ValueError("at or at_step is missing")
+        (kind, ranks), *_ = named
+        return Event(kind=kind, ranks=ranks, start=start, duration_s=duration_s)
+
+    return table.build(make)
