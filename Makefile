@@ -24,8 +24,9 @@ check: $(INSTALLED)  ## style, types, and the direction of imports
 test: $(INSTALLED)  ## all tests
 	$(BIN)/python -m pytest
 
-bench: $(INSTALLED)  ## the kernel benchmark; about six minutes
+bench: $(INSTALLED)  ## the benchmarks; about twelve minutes
 	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/lab.py
 
 clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -38,3 +38,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "pool" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.pool)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests of the tiers that need processes or a network have really run."""
+    for tier in ("pool", "lab"):
+        counts = {
+            outcome: sum(
+                tier in report.keywords
+                for report in terminalreporter.stats.get(outcome, [])
+                if report.when != "teardown"
+            )
+            for outcome in ("passed", "failed", "skipped")
+        }
+        if any(counts.values()):
+            said = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+            terminalreporter.write_line(f"{tier} tests: {said}")

@@ -1,5 +1,6 @@
 """The command as a user runs it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -89,6 +90,16 @@ class TestRun:
     def test_arguments_after_the_dashes_are_the_programs(self):
         result = _emulate("-n", 1, "--", "echo", "--help", "-n", "5")
         assert result.stdout == "[0] --help -n 5\n"
+
+    def test_json_holds_what_a_script_would_read(self, tmp_path):
+        path = tmp_path / "run.json"
+        code = "import os, sys; sys.exit(3 * (os.environ['RANK'] == '1'))"
+        assert _emulate("-n", 2, "--json", path, "--", sys.executable, "-c", code).returncode == 3
+        content = json.loads(path.read_text())
+        assert content["exit_codes"] == [0, 3]
+        assert content["first_failed"] == 1
+        assert len(content["bytes"]) == len(content["bytes"][0]) == 2
+        assert content["relay"]["is_saturated"] is False
 
     def test_a_program_that_is_not_there(self):
         result = _emulate("-n", 2, "--", "no-such-program")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+from dataclasses import asdict
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -17,9 +20,11 @@ from headway.cli.pictures import scenario_table
 from headway.errors import LabError
 from headway.lab import (
     Action,
+    Counters,
     Lab,
     Link,
     Progress,
+    RelayLoad,
     RunResult,
     Scenario,
     ScenarioError,
@@ -65,6 +70,9 @@ def emulate(
     stretch: Annotated[float, typer.Option(help="Multiply every time and step of the scenario.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Of jitter and loss.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the output of rank 0 only.")] = False,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write exit codes, time, traffic of each pair and relay load here.")
+    ] = None,
     list_presets: Annotated[bool, typer.Option("--list", help="Show the presets, with pictures, and exit.")] = False,
     clean: Annotated[bool, typer.Option("--clean", help="Remove what killed labs have left behind, and exit.")] = False,
 ) -> None:
@@ -82,7 +90,7 @@ def emulate(
                 "nothing to run: give a program after --, as in: headway emulate -n 4 -- python train.py"
             )
         _enter_user_namespace_if_needed()
-        raise typer.Exit(_run(chosen, num_hosts, command, seed, quiet))
+        raise typer.Exit(_run(chosen, num_hosts, command, seed, quiet, json_path))
     except (ValueError, LabError) as error:
         typer.echo(f"headway emulate: {error}", err=True)
         raise typer.Exit(2) from None
@@ -118,7 +126,7 @@ def _enter_user_namespace_if_needed() -> None:
         unprivileged.restart(sys.argv[1:])
 
 
-def _run(scenario: Scenario, num_hosts: int, command: list[str], seed: int, quiet: bool) -> int:
+def _run(scenario: Scenario, num_hosts: int, command: list[str], seed: int, quiet: bool, json_path: Path | None) -> int:
     screen = _Screen(scenario, quiet)
     signal.signal(signal.SIGTERM, _interrupt)
     with screen, Lab(num_hosts, scenario, seed=seed, on_action=screen.show_action) as lab:
@@ -129,7 +137,9 @@ def _run(scenario: Scenario, num_hosts: int, command: list[str], seed: int, quie
             return 130
         except FileNotFoundError as error:
             raise LabError(f"{error.filename}: no such program") from None
-        load = lab.load()
+        load, counters = lab.load(), lab.counters()
+    if json_path is not None:
+        _write_json(json_path, result, counters, load)
     screen.show_end(result)
     if load.is_saturated:
         screen.note(
@@ -137,6 +147,19 @@ def _run(scenario: Scenario, num_hosts: int, command: list[str], seed: int, quie
             "late on average): times are the relay's and not the network's; use fewer hosts or less bandwidth"
         )
     return result.exit_code
+
+
+def _write_json(path: Path, result: RunResult, counters: Counters, load: RelayLoad) -> None:
+    content = {
+        "exit_codes": result.exit_codes,
+        "first_failed": result.first_failed,
+        "elapsed_s": result.elapsed_s,
+        "bytes": counters.num_bytes.tolist(),
+        "packets": counters.num_packets.tolist(),
+        "lost_packets": counters.num_lost.tolist(),
+        "relay": {**asdict(load), "is_saturated": load.is_saturated},
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -27,6 +27,9 @@ from headway.lab.workers import Output, RunResult, Workers
 
 GRACE_S = 10.0
 
+NICENESS = 10
+"""Of the workers where the relay may not have real-time priority: it must come first all the same."""
+
 _PACKET_S = 0.002
 """A packet should occupy the slowest link for no longer than this, so that connections that share it take turns."""
 _SMALLEST_MTU, _LARGEST_MTU = 4000, 65000
@@ -168,7 +171,8 @@ class Lab:
         self._conductor = conductor
         extra = {**(env or {}), SOCKET_VARIABLE: str(server.path), leftovers.OWNER_VARIABLE: self._owner}
         try:
-            self._workers = Workers(self._hosts, command, extra, output)
+            niceness = 0 if self._relay is None or self._relay.is_realtime else NICENESS
+            self._workers = Workers(self._hosts, command, extra=extra, output=output, niceness=niceness)
             conductor.start()
             return self._workers.wait(timeout_s=timeout_s, grace_s=grace_s, check=lambda: self._check(on_progress))
         except KeyboardInterrupt:

@@ -108,11 +108,14 @@ class Host:
         self._calls.put((function, outcome))
         return outcome.result()
 
-    def popen(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    def popen(self, command: list[str], *, niceness: int = 0, **options: Any) -> subprocess.Popen[bytes]:
         """Start a process on the host; it leads a session of its own and dies with the launcher."""
-        return self.call(
-            lambda: subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent, **options)
-        )
+
+        def prepare() -> None:
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            os.nice(niceness)
+
+        return self.call(lambda: subprocess.Popen(command, start_new_session=True, preexec_fn=prepare, **options))
 
     def close(self) -> None:
         """Remove device and namespace; processes of the host must have ended."""
@@ -154,7 +157,3 @@ class Host:
             netlink.link("set", index=device, state="up")
             netlink.addr("add", index=device, address=self.address, prefixlen=32)
             netlink.route("add", dst=SUBNET, oif=device, prefsrc=self.address, scope="link", metrics=metrics)
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

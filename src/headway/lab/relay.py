@@ -70,11 +70,15 @@ class Relay:
         self._seed = seed
         self._thread = threading.Thread(target=self._run, name="headway-relay", daemon=True)
         self._started_s = 0.0
+        self._has_begun = threading.Event()
+        self.is_realtime = False
+        """Whether the relay comes before all other processes; if not, workers have to be nice."""
 
     def start(self) -> None:
         """Start relaying."""
         self._started_s = time.monotonic()
         self._thread.start()
+        self._has_begun.wait()
 
     def stop(self) -> None:
         """Stop, and wait until the loop has ended."""
@@ -104,8 +108,10 @@ class Relay:
 
     def _run(self) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)  # sleep to the nanosecond, not to the next 50 µs
-        with suppress(PermissionError):  # not root: the launcher makes the workers nice instead
+        with suppress(PermissionError):
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            self.is_realtime = True
+        self._has_begun.set()
         _relay(self._network, self._tun_fds, np.zeros(len(self._tun_fds), _POLL), self._seed)
 
 

@@ -63,7 +63,9 @@ class RunResult:
 class Workers:
     """The processes of one run."""
 
-    def __init__(self, hosts: Sequence[Host], command: Sequence[str], extra: Mapping[str, str], output: Output) -> None:
+    def __init__(
+        self, hosts: Sequence[Host], command: Sequence[str], *, extra: Mapping[str, str], output: Output, niceness: int
+    ) -> None:
         self._output = output
         self._tails: list[collections.deque[str]] = [collections.deque(maxlen=_TAIL_LINES) for _ in hosts]
         self._killed: set[int] = set()
@@ -74,6 +76,7 @@ class Workers:
                 self._processes.append(
                     host.popen(
                         list(command),
+                        niceness=niceness,
                         env=worker_environment(host.rank, len(hosts), extra),
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.PIPE,
