@@ -43,14 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests of the tiers that need processes or a network have really run."""
     for tier in ("pool", "lab"):
-        counts = {
-            outcome: sum(
-                tier in report.keywords
-                for report in terminalreporter.stats.get(outcome, [])
-                if report.when != "teardown"
-            )
-            for outcome in ("passed", "failed", "skipped")
-        }
+        counts = {}
+        for outcome in ("passed", "failed", "skipped"):
+            reports = terminalreporter.stats.get(outcome, [])
+            counts[outcome] = sum(tier in report.keywords and report.when != "teardown" for report in reports)
         if any(counts.values()):
             said = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
             terminalreporter.write_line(f"{tier} tests: {said}")
