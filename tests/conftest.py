@@ -7,6 +7,8 @@ from hypothesis import settings
 from headway.kernels import warm_up
 from tests.pool import Pool
 
+TIERS = ("pool", "lab")
+
 settings.register_profile("headway", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("headway")
 
@@ -38,15 +40,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "pool" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.pool)
+        item.user_properties += [("tier", tier) for tier in TIERS if item.get_closest_marker(tier)]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests of the tiers that need processes or a network have really run."""
-    for tier in ("pool", "lab"):
+    for tier in TIERS:
         counts = {}
         for outcome in ("passed", "failed", "skipped"):
             reports = terminalreporter.stats.get(outcome, [])
-            counts[outcome] = sum(tier in report.keywords and report.when != "teardown" for report in reports)
+            counts[outcome] = sum(("tier", tier) in getattr(report, "user_properties", ()) for report in reports)
         if any(counts.values()):
             said = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
             terminalreporter.write_line(f"{tier} tests: {said}")
