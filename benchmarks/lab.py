@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import sys
 import time
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headway.lab import Action, Lab, Link, Phase, RelayLoad, Scenario, When
+from headway.lab import Action, Lab, Link, Phase, RelayLoad, SaturationWarning, Scenario, When
 
 WORKER = str(Path(__file__).with_name("lab_worker.py"))
 LATENCIES_MS = (1, 5, 20, 50)
@@ -61,12 +61,12 @@ def run(num_hosts: int, link: Scenario, *args: object) -> tuple[list[dict[str, f
         if line.startswith("{"):
             printed[rank] = json.loads(line)
 
-    with Lab(num_hosts, link) as lab:
+    with Lab(num_hosts, link) as lab, warnings.catch_warnings():
+        warnings.simplefilter("ignore", SaturationWarning)  # the table shows the load
         result = lab.run([sys.executable, WORKER, *map(str, args)], output=note, timeout_s=180)
-        load = lab.load()
     if result.exit_code != 0:
         raise RuntimeError(f"rank {result.first_failed} failed: {result.tails[result.first_failed or 0]}")
-    return [printed[rank] for rank in range(num_hosts)], load
+    return [printed[rank] for rank in range(num_hosts)], result.load
 
 
 def bench_latency() -> list[Row]:
@@ -127,7 +127,7 @@ def bench_gloo(latency_ms: float, mbps: float) -> list[Row]:
             num_hosts=8,
             latency_ms=latency_ms,
             mbps=mbps,
-            measured=statistics.mean(result[f"{name}_ms"] for result in results),
+            measured=max(result[f"{name}_ms"] for result in results),
             expected=alpha_beta_ms,
             unit="ms",
             relay_cpu=load.cpu_share,
@@ -138,12 +138,12 @@ def bench_gloo(latency_ms: float, mbps: float) -> list[Row]:
 
 
 def bench_phase_change() -> Row:
-    """Ping through a change from 5 to 30 ms: how long after it does the first ping at 30 ms start?"""
-    changed_s: list[float] = []
+    """Ping through a change from 5 to 30 ms, due at 1.5 s: how long after it does the first ping at 30 ms start?"""
+    started_s: list[float] = []
 
     def note(action: Action) -> None:
-        if action.phase == 1:
-            changed_s.append(time.monotonic())
+        if action.phase == 0:
+            started_s.append(time.monotonic())
 
     phases = (Phase(start=When(at_s=0)), Phase(start=When(at_s=1.5), link=Link(latency_s=0.030)))
     changing = Scenario(link=Link(latency_s=0.005, bandwidth_bps=1e9), phases=phases)
@@ -151,17 +151,18 @@ def bench_phase_change() -> Row:
     with Lab(2, changing, on_action=note) as lab:
         lab.run([sys.executable, WORKER, "ping", "3"], output=lambda _, line: lines.append(line), timeout_s=60)
     samples = next(json.loads(line)["samples"] for line in lines if "samples" in line)
-    first_new_s = next(start for start, ms in samples if start >= changed_s[0] - 0.1 and ms > 25)
+    due_s = started_s[0] + 1.5
+    first_new_s = next(start for start, ms in samples if start >= due_s - 0.1 and ms > 25)
     return Row(
         what="phase change, 5 to 30 ms",
         num_hosts=2,
         latency_ms=30,
         mbps=1000,
-        measured=max(0.0, first_new_s - changed_s[0]) * 1e3,
+        measured=max(0.0, first_new_s - due_s) * 1e3,
         expected=50,
         unit="ms",
         limit="50 ms",
-        holds=first_new_s - changed_s[0] <= 0.050,
+        holds=first_new_s - due_s <= 0.050,
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -40,13 +41,14 @@ WAIT = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(120)"
 
 
 @pytest.fixture
-def start():
+def start(tmp_path):
     """Start a lab whose workers print a process number each and then wait; return the launcher and the numbers."""
     launchers = []
 
     def run(num_hosts=2, code=WAIT):
         command = [*HEADWAY, "emulate", "-n", str(num_hosts), "--", sys.executable, "-c", code]
-        launchers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        launchers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
         pids = []
         while len(pids) < num_hosts:
             line = launchers[-1].stdout.readline()
@@ -104,12 +106,49 @@ class TestRun:
     def test_a_program_that_is_not_there(self):
         result = _emulate("-n", 2, "--", "no-such-program")
         assert result.returncode == 2
-        assert "no-such-program: no such program" in result.stderr
+        assert "no-such-program could not be started: No such file" in result.stderr
+
+    def test_a_program_that_may_not_run(self, tmp_path):
+        path = tmp_path / "script.py"
+        path.write_text("")
+        result = _emulate("-n", 2, "--", path)
+        assert result.returncode == 2
+        assert "script.py could not be started: Permission denied" in result.stderr
+
+    def test_output_reaches_a_file_though_there_is_a_terminal(self, tmp_path):
+        """The live line is on the terminal; what workers print belongs to standard output."""
+        path = tmp_path / "out.txt"
+        ours, terminal = pty.openpty()
+        with path.open("w") as file:
+            command = [*HEADWAY, "emulate", "-n", "2", "--", sys.executable, "-c", "print('x' * 300)"]
+            subprocess.run(command, stdout=file, stderr=terminal, timeout=60, check=True)
+        os.close(terminal)
+        os.close(ours)
+        assert sorted(path.read_text().splitlines()) == [f"[{rank}] {'x' * 300}" for rank in (0, 1)]
+
+    def test_a_reader_that_leaves_early_ends_the_run(self):
+        code = "for i in range(100000): print(i)"
+        command = f"{' '.join(HEADWAY)} emulate -n 2 -- {sys.executable} -c '{code}' | head -n 2"
+        result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+        assert len(result.stdout.splitlines()) == 2
+        assert "Traceback" not in result.stderr
+
+    def test_what_workers_start_is_ended_with_the_run(self):
+        code = (
+            "import subprocess;"
+            "child = subprocess.Popen(['sleep', '120'], start_new_session=True); print('pid', child.pid)"
+        )
+        result = _emulate("-n", 2, "--", sys.executable, "-c", code)
+        assert result.returncode == 0
+        pids = [int(line.split()[-1]) for line in result.stdout.splitlines()]
+        assert len(pids) == 2
+        assert _wait_for(lambda: not any(_is_running(pid) for pid in pids))
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_ctrl_c_ends_everything(self, number, start):
         launcher, pids = start()
-        launcher.send_signal(number)
+        for _ in range(3):
+            launcher.send_signal(number)
         assert launcher.wait(30) == 130
         assert not any(_is_running(pid) for pid in pids)
 
@@ -119,8 +158,9 @@ class TestRun:
         launcher.wait(10)
         assert _wait_for(lambda: not any(_is_running(pid) for pid in pids))
 
-    def test_clean_ends_what_a_killed_lab_left_and_spares_others(self, start):
-        _emulate("--clean")
+    def test_clean_ends_what_a_killed_lab_left_and_spares_others(self, start, tmp_path):
+        bystander = tmp_path / "headway-lab-results"
+        bystander.mkdir()
         code = (
             "import subprocess, time;"
             "child = subprocess.Popen(['sleep', '120'], start_new_session=True);"
@@ -131,24 +171,25 @@ class TestRun:
         launcher.kill()
         launcher.wait(10)
         assert _is_running(orphan)
-        result = _emulate("--clean")
+        result = _emulate("--clean", env={**os.environ, "TMPDIR": str(tmp_path)})
         assert result.returncode == 0
         assert "ended 1 processes, removed 1 folders" in result.stdout
         assert _wait_for(lambda: not _is_running(orphan))
         assert all(_is_running(pid) for pid in others)
+        assert bystander.exists()
 
 
 class TestBadInput:
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["--latency", "10 parsecs", "--", "true"], "'10 parsecs' is not a duration"),
-            (["--bandwidth", "-5mbps", "--", "true"], "'-5mbps' is not a bandwidth"),
+            (["--latency", "10 parsecs", "--", "true"], "--latency: '10 parsecs' is not a duration"),
+            (["--bandwidth", "-5mbps", "--", "true"], "--bandwidth: '-5mbps' is not a bandwidth"),
             (["--scenario", "nowhere", "--", "true"], "nowhere is neither a file nor a preset"),
             (["--scenario", "c1", "--latency", "1ms", "--", "true"], "--latency cannot go with --scenario"),
             (["--scenario", "c1", "--bandwidth-scale", "0", "--", "true"], "factor of bandwidth is 0"),
             (["-n", "0", "--", "true"], "number of hosts is 0"),
-            (["-n", "1", "--scenario", "flaky", "--", "true"], "events[0].ranks: rank 1 is out of range"),
+            (["-n", "1", "--scenario", "flaky", "--", "true"], "flaky: events[0].ranks: rank 1 is out of range"),
             ([], "nothing to run: give a program after --"),
         ],
     )

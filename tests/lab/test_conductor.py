@@ -47,7 +47,7 @@ def test_events_begin_and_end():
         )
     )
     score = Score(scenario, 2)
-    assert score.due(4.9, None) == []
+    assert score.due(4.9, None) == [Action(kind="phase", phase=None)]
     assert score.due(5.0, None) == [Action(kind="cut", ranks=(1,))]
     assert score.due(6.0, 7) == [Action(kind="freeze", ranks=(0, 1)), Action(kind="kill", ranks=(0,))]
     assert score.due(7.0, 7) == [Action(kind="heal", ranks=(1,)), Action(kind="thaw", ranks=(0, 1))]

@@ -9,9 +9,7 @@ from itertools import pairwise
 import pytest
 
 from headway.errors import LabError
-from headway.lab import Event, HostRule, Lab, Link, PairRule, Phase, Scenario, When
-from headway.lab.emulator import largest_window_bytes, mtu_bytes
-from headway.lab.links import all_tables
+from headway.lab import Event, HostRule, Lab, Link, PairRule, Phase, SaturationWarning, Scenario, When
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("lab_possible")]
 
@@ -36,7 +34,7 @@ def _number(lines, word):
 def test_latency_is_that_of_the_link(latency_s, script):
     with Lab(2, _link(latency_s)) as lab:
         measured_ms = _number(_run(lab, script("ping")), "one-way")
-    assert latency_s * 1e3 <= measured_ms < latency_s * 1e3 + 5
+    assert latency_s * 1e3 <= measured_ms < latency_s * 1e3 + 15
 
 
 def test_rate_is_that_of_the_slowest_part(script):
@@ -71,7 +69,7 @@ def test_phases_by_time_start_anew_with_every_run(script):
     scenario = Scenario(link=Link(latency_s=0.002, bandwidth_bps=1e9), phases=phases)
     with Lab(2, scenario, on_action=lambda action: seen.append(action.phase)) as lab:
         late = ["sh", "-c", 'sleep 1.7; exec "$@"', "sh", *script("ping", 10)]
-        assert 60 <= _number(_run(lab, late), "one-way") < 65
+        assert 60 <= _number(_run(lab, late), "one-way") < 75
         assert seen == [0, 1]
         assert _number(_run(lab, script("ping", 10)), "one-way") < 20
         assert seen[:3] == [0, 1, 0]
@@ -82,19 +80,19 @@ def test_phases_by_step_follow_the_script(script):
     seen = []
     with Lab(2, Scenario(phases=phases), on_action=lambda action: seen.append(action.phase)) as lab:
         _run(lab, script("ticker", 0.6, "steps"))
-    assert seen == [0, 1]
+    assert seen == [None, 0, 1]
 
 
 def test_cut_and_heal(script):
     cut = Event(kind="cut", ranks=(1,), start=When(at_s=1.0), duration_s=1.0)
     kinds = []
-    scenario = Scenario(link=Link(latency_s=0.01, bandwidth_bps=1e8, loss=1e-9), events=(cut,))
+    scenario = Scenario(link=Link(latency_s=0.01, bandwidth_bps=1e8), events=(cut,))
     with Lab(2, scenario, on_action=lambda action: kinds.append(action.kind)) as lab:
         started = time.monotonic()
         _run(lab, script("ping", 100))
         elapsed = time.monotonic() - started
         assert lab.counters().num_lost.sum() > 0
-    assert kinds == ["cut", "heal"]
+    assert kinds == ["phase", "cut", "heal"]
     assert elapsed > 2.5  # 100 round trips of 20 ms, and the second without a network
 
 
@@ -110,15 +108,15 @@ def test_kill_hits_one_rank_and_spares_the_others(script):
 
 
 def test_freeze_stops_a_rank_for_a_while(script):
-    freeze = Event(kind="freeze", ranks=(1,), start=When(at_s=0.4), duration_s=1.0)
+    freeze = Event(kind="freeze", ranks=(1,), start=When(at_step=8), duration_s=1.5)
     with Lab(2, Scenario(events=(freeze,))) as lab:
-        lines = _run(lab, script("ticker", 1.0))
+        lines = _run(lab, script("ticker", 2.0, "steps"))
     gaps = {}
     for rank in (0, 1):
         ticks = [float(line.split()[-1]) for owner, line in lines if owner == rank]
         gaps[rank] = max(after - before for before, after in pairwise(ticks))
-    assert gaps[1] > 0.8
-    assert gaps[0] < 0.8
+    assert gaps[1] > 1.2
+    assert gaps[0] < 1.2
 
 
 def test_the_first_rank_that_fails_gives_the_exit_code():
@@ -179,8 +177,8 @@ def test_two_labs_at_once_do_not_touch_each_other(script):
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert 5 <= measured[0.005] < 12
-    assert 30 <= measured[0.03] < 37
+    assert 5 <= measured[0.005] < 20
+    assert 30 <= measured[0.03] < 45
 
 
 def test_a_lab_leaves_nothing_behind():
@@ -212,11 +210,64 @@ def test_a_broken_device_ends_the_run():
 
 def test_load_tells_how_hard_the_relay_works(script):
     with Lab(2, _link(0.001, 1e8)) as lab:
-        _run(lab, script("bulk", 4e6))
-        load = lab.load()
-    assert load.num_packets > 100
-    assert 0 < load.cpu_share < 1
-    assert not load.is_saturated
+        result = lab.run(script("bulk", 4e6), timeout_s=60)
+    assert result.load.num_packets > 100
+    assert 0 < result.load.cpu_share < 1
+    assert not result.load.is_saturated
+    assert 4e6 < result.counters.num_bytes[1, 0] < 4.4e6
+
+
+def test_a_saturated_relay_is_reported(monkeypatch, script):
+    monkeypatch.setattr("headway.lab.relay.SATURATED_LOAD", 1e-6)
+    with Lab(2, _link(0.001, 1e8)) as lab, pytest.warns(SaturationWarning, match="times are the relay's"):
+        lab.run(script("bulk", 2e6), timeout_s=60)
+
+
+def test_a_small_message_does_not_wait_behind_a_bulk_transfer(script):
+    both = ["sh", "-c", "python=$1; bulk=$2; ping=$3; $python $bulk 12e6 & sleep 0.5; $python $ping 10; wait", "sh"]
+    command = [*both, sys.executable, script("bulk")[1], script("ping")[1]]
+    with Lab(2, _link(0.005, 2e7)) as lab:
+        assert 5 <= _number(_run(lab, command), "one-way") < 25
+
+
+def test_a_second_run_starts_from_the_first_phase(script):
+    scenario = Scenario(
+        link=Link(latency_s=0.002, bandwidth_bps=1e9),
+        phases=(Phase(start=When(at_s=0.3), link=Link(latency_s=0.06)),),
+    )
+    with Lab(2, scenario) as lab:
+        lab.run(["sleep", "0.5"], timeout_s=20)
+        assert _number(_run(lab, script("ping", 3)), "one-way") < 40
+
+
+def test_overlapping_cuts_heal_with_the_last():
+    cuts = tuple(
+        Event(kind="cut", ranks=(1,), start=When(at_s=start), duration_s=duration)
+        for start, duration in ((0.0, 1.2), (0.2, 0.2))
+    )
+    seen = []
+    with Lab(2, Scenario(events=cuts)) as lab:
+        lab._on_action = lambda action: seen.append((action.kind, int(lab._network.hosts["cut"][1])))
+        lab.run(["sleep", "1.6"], timeout_s=20)
+    assert [pair for pair in seen if pair[0] != "phase"] == [("cut", 1), ("cut", 1), ("heal", 1), ("heal", 0)]
+
+
+def test_a_callback_that_fails_is_heard_of(script):
+    def fail(rank, line):
+        raise ArithmeticError("meant to fail")
+
+    with Lab(2, Scenario()) as lab:
+        with pytest.raises(ArithmeticError, match="meant to fail"):
+            lab.run(script("ticker", 20), output=fail, timeout_s=30)
+        assert lab.run(["true"], timeout_s=20).exit_code == 0
+
+
+def test_misuse_is_refused():
+    with Lab(2, Scenario()) as lab:
+        with pytest.raises(LabError, match="open already"):
+            lab.__enter__()
+        with pytest.raises(ValueError, match="command is empty"):
+            lab.run([])
 
 
 def test_a_lab_that_is_not_open_says_so():
@@ -224,22 +275,10 @@ def test_a_lab_that_is_not_open_says_so():
     with pytest.raises(LabError, match="not open"):
         lab.run(["true"])
     with pytest.raises(LabError, match="not open"):
-        lab.load()
+        lab.counters()
 
 
 @pytest.mark.parametrize("num_hosts", [0, 251])
 def test_the_number_of_hosts_is_limited(num_hosts):
     with pytest.raises(ValueError, match=f"number of hosts is {num_hosts}"):
         Lab(num_hosts, Scenario())
-
-
-def test_packets_are_short_on_slow_links_and_few_on_fast_ones():
-    def mtu(num_hosts, *rates):
-        phases = tuple(Phase(start=When(at_s=i), link=Link(bandwidth_bps=rate)) for i, rate in enumerate(rates[1:]))
-        return mtu_bytes(all_tables(Scenario(link=Link(bandwidth_bps=rates[0]), phases=phases), num_hosts))
-
-    assert mtu(2, 1e7) == 4000
-    assert mtu(2, 1e8) == 25000
-    assert mtu(2, 1e9) == 65000
-    assert mtu(8, 4e7, 1e9) == 20000
-    assert largest_window_bytes(all_tables(_link(0.05, 1e9), 2)) == pytest.approx(12.5e6)

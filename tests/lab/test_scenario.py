@@ -111,17 +111,37 @@ def test_the_presets_that_the_documentation_names():
         (lambda: Event(kind="kill", ranks=(0,), start=When(at_s=0), duration_s=1), "a kill is for good"),
         (
             lambda: Scenario(phases=(Phase(start=When(at_s=5)), Phase(start=When(at_s=5)))),
-            "phases 0 and 1 overlap: the second starts at 5 s",
+            "phases 0 and 1 overlap: the first starts at 5 s, the second starts at 5 s",
         ),
         (
             lambda: Scenario(phases=(Phase(start=When(at_step=0), end=When(at_step=9)), Phase(start=When(at_step=5)))),
-            "phases 0 and 1 overlap: one ends at 9 steps, the next starts at 5 steps",
+            "phases 0 and 1 overlap: the first ends at 9 steps, the second starts at 5 steps",
         ),
     ],
 )
 def test_bad_values_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("phases", "message"),
+    [
+        ((Phase(start=When(at_s=5), end=When(at_s=4)),), "phase 0 ends at 4 s, but does not start before that"),
+        ((Phase(start=When(at_s=5), end=When(at_step=4)),), "phase 0 ends at 4 steps, but does not start"),
+        (
+            (Phase(start=When(at_s=10)), Phase(start=When(at_step=3)), Phase(start=When(at_s=5))),
+            "phases 0 and 2 overlap: the first starts at 10 s, the second starts at 5 s",
+        ),
+    ],
+)
+def test_phases_out_of_order_are_refused(phases, message):
+    with pytest.raises(ValueError, match=message):
+        Scenario(phases=phases)
+
+
+def test_a_phase_may_start_when_the_last_one_ends():
+    Scenario(phases=(Phase(start=When(at_s=0), end=When(at_s=4)), Phase(start=When(at_s=4))))
 
 
 def test_a_rank_out_of_range_is_named_with_its_place():

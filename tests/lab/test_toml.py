@@ -81,6 +81,9 @@ def test_everything_is_read():
         ("[[hosts]]\nup = '1mbps'", "net.toml: hosts[0]: rank or ranks is missing"),
         ("[[hosts]]\nrank = 'first'", "net.toml: hosts[0].rank: 'first' is not a rank, a list of ranks, or one of all"),
         ("[hosts]\nrank = 1", "net.toml: hosts: must be an array of tables, [[hosts]]"),
+        ("[[hosts]]\nrank = 1\nup = '0bps'", "net.toml: hosts[0]: up_bps is 0, but must be at least 1 kbps"),
+        ("[[pairs]]\nfrom = 1\nto = 0\none_way = 'false'", "net.toml: pairs[0].one_way: 'false' is neither true nor"),
+        ("[[phases]]\nat_step = 1" + "0" * 400, "is not a step number"),
         ("[[pairs]]\nfrom = 1", "net.toml: pairs[0]: from or to is missing"),
         ("[[phases]]\nlatency = '1ms'", "net.toml: phases[0]: at or at_step is missing"),
         ("[[phases]]\nat = '5s'\n[[phases]]\nat = '1s'", "net.toml: phases 0 and 1 overlap"),
@@ -104,6 +107,13 @@ def test_a_file(tmp_path):
     scenario = load_scenario(path)
     assert scenario.name == "slow"
     assert scenario.link.latency_s == 0.007
+
+
+def test_a_file_that_is_not_text(tmp_path):
+    path = tmp_path / "odd.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ScenarioError, match=r"odd\.toml: not UTF-8 text"):
+        load_scenario(path)
 
 
 def test_neither_file_nor_preset():

@@ -30,9 +30,7 @@ def _as_somebody_else(*args):
     return result
 
 
-@pytest.mark.skipif(
-    not possible.may_make_namespaces(with_user_namespace=True), reason="this kernel allows no user namespaces"
-)
+@pytest.mark.skipif(not possible.may_make_user_namespaces(), reason="this kernel allows no user namespaces")
 def test_hosts_talk_without_root(script):
     result = _as_somebody_else("-m", "headway", "emulate", "-n", "2", "--latency", "15ms", "--", *script("ping"))
     assert result.returncode == 0, result.stderr

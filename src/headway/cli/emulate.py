@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import sys
+import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -13,18 +15,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from headway.cli.pictures import scenario_table
+from headway.cli.screen import Screen
 from headway.errors import LabError
 from headway.lab import (
-    Action,
-    Counters,
     Lab,
     Link,
-    Progress,
-    RelayLoad,
     RunResult,
     Scenario,
     ScenarioError,
@@ -34,7 +31,9 @@ from headway.lab import (
     preset_names,
     unprivileged,
 )
-from headway.units import format_duration, format_rate, parse_duration_s, parse_rate_bps, parse_share
+from headway.units import parse_duration_s, parse_rate_bps, parse_share
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 EXAMPLES = """
 Examples:
@@ -54,7 +53,7 @@ def register(app: typer.Typer) -> None:
         help="Run a torchrun-style script on emulated hosts: one network namespace for each rank, and links "
         "between them with latency, bandwidth, jitter, loss and cuts that change over time. "
         "The script needs no change.\n" + EXAMPLES,
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        context_settings={"allow_interspersed_args": False},
     )(emulate)
 
 
@@ -90,7 +89,15 @@ def emulate(
                 "nothing to run: give a program after --, as in: headway emulate -n 4 -- python train.py"
             )
         _enter_user_namespace_if_needed()
-        raise typer.Exit(_run(chosen, num_hosts, command, seed, quiet, json_path))
+        if json_path is not None:
+            json_path.touch()  # a place that cannot be written must not cost a run
+        result = _run(chosen, num_hosts, command, seed, quiet)
+        if json_path is not None:
+            _write_json(json_path, result)
+        raise typer.Exit(result.exit_code)
+    except OSError as error:
+        typer.echo(f"headway emulate: {error.filename or 'standard output'}: {error.strerror}", err=True)
+        raise typer.Exit(2) from None
     except (ValueError, LabError) as error:
         typer.echo(f"headway emulate: {error}", err=True)
         raise typer.Exit(2) from None
@@ -105,13 +112,22 @@ def _scenario(
         if given:
             raise ScenarioError(f"{', '.join(given)} cannot go with --scenario: write it into the scenario's file")
         return load_scenario(name)
-    link = Link(
-        latency_s=None if latency is None else parse_duration_s(latency),
-        bandwidth_bps=None if bandwidth is None else parse_rate_bps(bandwidth),
-        jitter_s=None if jitter is None else parse_duration_s(jitter),
-        loss=None if loss is None else parse_share(loss),
+    return Scenario(
+        name="flags",
+        link=Link(
+            latency_s=_flag("--latency", latency, parse_duration_s),
+            bandwidth_bps=_flag("--bandwidth", bandwidth, parse_rate_bps),
+            jitter_s=_flag("--jitter", jitter, parse_duration_s),
+            loss=_flag("--loss", loss, parse_share),
+        ),
     )
-    return Scenario(name="flags", link=link)
+
+
+def _flag(name: str, text: str | None, parse: Callable[[str], float]) -> float | None:
+    try:
+        return None if text is None else parse(text)
+    except ValueError as error:
+        raise ScenarioError(f"{name}: {error}") from None
 
 
 def _clean() -> None:
@@ -120,111 +136,45 @@ def _clean() -> None:
 
 
 def _enter_user_namespace_if_needed() -> None:
-    if os.geteuid() == 0 or unprivileged.ENTERED_VARIABLE in os.environ:
+    if unprivileged.ENTERED_VARIABLE in os.environ or possible.may_make_namespaces():
         return
-    if possible.missing_beside_privilege() is None and possible.may_make_namespaces(with_user_namespace=True):
+    if possible.missing_beside_privilege() is None and possible.may_make_user_namespaces():
         unprivileged.restart(sys.argv[1:])
 
 
-def _run(scenario: Scenario, num_hosts: int, command: list[str], seed: int, quiet: bool, json_path: Path | None) -> int:
-    screen = _Screen(scenario, quiet)
-    signal.signal(signal.SIGTERM, _interrupt)
-    with screen, Lab(num_hosts, scenario, seed=seed, on_action=screen.show_action) as lab:
+def _run(scenario: Scenario, num_hosts: int, command: list[str], seed: int, quiet: bool) -> RunResult:
+    for number in _STOPPING:
+        signal.signal(number, _interrupt)
+    with Screen(scenario, quiet=quiet) as screen, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: screen.note(str(message))
         try:
-            result = lab.run(command, output=screen.show_line, on_progress=screen.show_progress)
+            with Lab(num_hosts, scenario, seed=seed, on_action=screen.show_action) as lab:
+                result = lab.run(command, output=screen.show_line, on_progress=screen.show_progress)
         except KeyboardInterrupt:
             screen.note("stopped; all workers have been ended")
-            return 130
-        except FileNotFoundError as error:
-            raise LabError(f"{error.filename}: no such program") from None
-        load, counters = lab.load(), lab.counters()
-    if json_path is not None:
-        _write_json(json_path, result, counters, load)
-    screen.show_end(result)
-    if load.is_saturated:
-        screen.note(
-            f"the relay was saturated ({load.cpu_share:.0%} of a core, packets {format_duration(load.mean_lateness_s)} "
-            "late on average): times are the relay's and not the network's; use fewer hosts or less bandwidth"
-        )
-    return result.exit_code
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # whoever read our output has had enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from None
+        screen.show_end(result)
+    return result
 
 
-def _write_json(path: Path, result: RunResult, counters: Counters, load: RelayLoad) -> None:
+def _write_json(path: Path, result: RunResult) -> None:
     content = {
         "exit_codes": result.exit_codes,
         "first_failed": result.first_failed,
         "elapsed_s": result.elapsed_s,
-        "bytes": counters.num_bytes.tolist(),
-        "packets": counters.num_packets.tolist(),
-        "lost_packets": counters.num_lost.tolist(),
-        "relay": {**asdict(load), "is_saturated": load.is_saturated},
+        "bytes": result.counters.num_bytes.tolist(),
+        "packets": result.counters.num_packets.tolist(),
+        "lost_packets": result.counters.num_lost.tolist(),
+        "relay": {**asdict(result.load), "is_saturated": result.load.is_saturated},
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Stop in order; once is enough, and a second signal must not interrupt the clean-up."""
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-class _Screen:
-    """Lines of the workers on standard output, and what the lab has to say on standard error."""
-
-    def __init__(self, scenario: Scenario, quiet: bool) -> None:
-        self._scenario = scenario
-        self._quiet = quiet
-        self._console = Console(stderr=True, highlight=False)
-        self._live = Live(console=self._console, transient=True, refresh_per_second=5)
-        self._last = (0.0, 0)
-
-    def __enter__(self) -> _Screen:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def show_line(self, rank: int, line: str) -> None:
-        if rank == 0 or not self._quiet:
-            sys.stdout.write(f"[{rank}] {line}\n")
-            sys.stdout.flush()
-
-    def show_progress(self, progress: Progress) -> None:
-        if not self._live.is_started:
-            return
-        last_s, last_bytes = self._last
-        if progress.elapsed_s - last_s < 0.2:
-            return
-        rate_bps = 8 * (progress.num_bytes - last_bytes) / (progress.elapsed_s - last_s)
-        self._last = (progress.elapsed_s, progress.num_bytes)
-        parts = [f"{progress.elapsed_s:.0f} s", self._phase(progress.phase)]
-        parts += [] if progress.step is None else [f"step {progress.step}"]
-        parts += [format_rate(rate_bps), f"{progress.num_packets:,} packets", f"relay {progress.load.cpu_share:.0%}"]
-        self._live.update(Text("  ".join(parts), style="dim"))
-
-    def show_action(self, action: Action) -> None:
-        if action.kind == "phase":
-            self.note(self._phase(action.phase))
-        else:
-            self.note(f"{action.kind} {', '.join(f'rank {rank}' for rank in action.ranks)}")
-
-    def show_end(self, result: RunResult) -> None:
-        if result.first_failed is not None:
-            self.note(f"rank {result.first_failed} failed with exit code {result.exit_code}")
-            if self._quiet and result.first_failed != 0:
-                for line in result.tails[result.first_failed]:
-                    typer.echo(f"[{result.first_failed}] {line}", err=True)
-
-    def note(self, text: str) -> None:
-        self._console.print(f"headway emulate: {text}", markup=False)
-
-    def _phase(self, number: int | None) -> str:
-        if number is None:
-            return self._scenario.name
-        link = self._scenario.phases[number].link
-        latency_s = self._scenario.link.latency_s if link.latency_s is None else link.latency_s
-        rate_bps = self._scenario.link.bandwidth_bps if link.bandwidth_bps is None else link.bandwidth_bps
-        parts = [f"{self._scenario.name} phase {number + 1} of {len(self._scenario.phases)}"]
-        parts += [] if latency_s is None else [format_duration(latency_s)]
-        parts += [] if rate_bps is None else [format_rate(rate_bps)]
-        return ", ".join(parts)

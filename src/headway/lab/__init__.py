@@ -2,11 +2,11 @@
 
 from headway.lab.conductor import Action
 from headway.lab.control import Control
-from headway.lab.emulator import Counters, Lab, Progress
+from headway.lab.emulator import Lab, SaturationWarning
 from headway.lab.relay import RelayLoad
+from headway.lab.results import Counters, Progress, RunResult
 from headway.lab.scenario import Event, HostRule, Link, PairRule, Phase, Scenario, When
 from headway.lab.toml import ScenarioError, load_scenario, preset_names
-from headway.lab.workers import RunResult
 
 __all__ = [
     "Action",
@@ -21,6 +21,7 @@ __all__ = [
     "Progress",
     "RelayLoad",
     "RunResult",
+    "SaturationWarning",
     "Scenario",
     "ScenarioError",
     "When",

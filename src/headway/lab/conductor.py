@@ -44,6 +44,7 @@ class Score:
     scenario: Scenario
     num_hosts: int
     phase: int | None = None
+    _is_fresh: bool = True
     _begun: set[int] = field(default_factory=set)
     _endings: list[tuple[float, int, Action]] = field(default_factory=list)
 
@@ -51,8 +52,8 @@ class Score:
         """Return what has become due since the last call, in order."""
         actions = []
         phase = self.scenario.phase_at(elapsed_s, step)
-        if phase != self.phase:
-            self.phase = phase
+        if phase != self.phase or self._is_fresh:
+            self.phase, self._is_fresh = phase, False
             actions.append(Action(kind="phase", phase=phase))
         for number, event in enumerate(self.scenario.events):
             if number in self._begun or not event.start.has_come(elapsed_s, step):
@@ -91,7 +92,7 @@ class Conductor:
         self._on_failure = on_failure
         self._step: int | None = None
         self._changed = threading.Condition()
-        self._stopping = False
+        self._stopping = self._has_new_step = False
         self._started_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="headway-conductor", daemon=True)
 
@@ -119,7 +120,7 @@ class Conductor:
     def announce(self, step: int) -> None:
         """Note a step of the script."""
         with self._changed:
-            self._step = step
+            self._step, self._has_new_step = step, True
             self._changed.notify()
 
     def stop(self) -> None:
@@ -136,11 +137,13 @@ class Conductor:
 
     def _run(self) -> None:
         try:
-            with self._changed:
-                while not self._stopping:
-                    self._act()
-                    next_s = self._score.next_time_s(self.elapsed_s)
-                    wait_s = _LONGEST_WAIT_S if next_s is None else next_s - self.elapsed_s
-                    self._changed.wait(min(max(wait_s, 0.0), _LONGEST_WAIT_S))
+            while not self._stopping:
+                self._act()
+                next_s = self._score.next_time_s(self.elapsed_s)
+                wait_s = _LONGEST_WAIT_S if next_s is None else next_s - self.elapsed_s
+                with self._changed:
+                    if not self._stopping and not self._has_new_step:
+                        self._changed.wait(min(max(wait_s, 0.0), _LONGEST_WAIT_S))
+                    self._has_new_step = False
         except Exception as error:
             self._on_failure(error)

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from headway.errors import LabError
+
 SOCKET_VARIABLE = "HEADWAY_LAB_SOCKET"
 
 _LONGEST_MESSAGE_BYTES = 64
@@ -28,6 +30,8 @@ class Control:
         path = os.environ.get(SOCKET_VARIABLE)
         self._path = path if path and os.environ.get("RANK", "0") == "0" else None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if self._path else None
+        if self._socket is not None:
+            self._socket.setblocking(False)  # training must never wait for the lab
 
     @property
     def is_connected(self) -> bool:
@@ -40,6 +44,8 @@ class Control:
             return
         try:
             self._socket.sendto(f"step {int(number)}".encode(), self._path)
+        except BlockingIOError:  # the lab is behind; a later step says the same and more
+            return
         except OSError:  # the lab has ended; the script has not noticed yet
             self.close()
 
@@ -57,7 +63,11 @@ class ControlServer:
         self.path = path
         self._on_step = on_step
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(str(path))
+        try:
+            self._socket.bind(str(path))
+        except OSError as error:
+            self._socket.close()
+            raise LabError(f"no socket at {path}: {error}; set TMPDIR to a folder with a short path") from None
         self._thread = threading.Thread(target=self._serve, name="headway-control", daemon=True)
         self._thread.start()
 

@@ -39,6 +39,7 @@ _QUEUE_PACKETS = 20_000
 """A TUN drops what does not fit its queue, and TCP cannot see it fill: it must hold every window that can be open."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_prctl = _libc.prctl  # found before any fork: a forked child must not search
 
 
 def address_number(rank: int) -> int:
@@ -55,18 +56,18 @@ def address(rank: int) -> str:
     return ".".join(str(byte) for byte in address_number(rank).to_bytes(4, "big"))
 
 
-def tcp_settings(largest_window_bytes: float, *, is_lossless: bool) -> dict[str, str]:
-    """Return kernel settings that let one connection fill the longest and fattest link of a scenario.
+def tcp_settings(window_bytes: int, *, is_lossless: bool) -> dict[str, str]:
+    """Return kernel settings that let one connection fill the longest and fattest link of a scenario, and no more.
 
-    ``largest_window_bytes`` is the largest product of rate and round trip over all pairs and phases. A buffer also
-    counts the kernel's overhead a packet, and a receiver first announces half of its buffer.
+    A wider window than needed only waits in queues. A send buffer also counts the kernel's overhead a packet, and a
+    receiver first announces half of its buffer.
     """
-    send_bytes = int(min(max(2.7 * largest_window_bytes, 8e6), 64e6))
+    send_bytes = int(min(2.7 * window_bytes, 64e6))
     settings = {
         # The one that every kernel has and every namespace may set. It takes loss, not delay, for congestion.
         "ipv4/tcp_congestion_control": "reno",
         "ipv4/tcp_rmem": f"4096 {2 * send_bytes} {2 * send_bytes}",
-        "ipv4/tcp_wmem": f"4096 4000000 {send_bytes}",
+        "ipv4/tcp_wmem": f"4096 {send_bytes} {send_bytes}",
         "ipv4/tcp_slow_start_after_idle": "0",
         "ipv4/tcp_no_metrics_save": "1",  # a phase must not leave its round trip to the next connection
         "ipv6/conf/all/disable_ipv6": "1",
@@ -77,9 +78,10 @@ def tcp_settings(largest_window_bytes: float, *, is_lossless: bool) -> dict[str,
     return settings
 
 
-def route_metrics(*, is_lossless: bool) -> dict[str, int]:
+def route_metrics(window_packets: int, *, is_lossless: bool) -> dict[str, int]:
     """Return metrics of the route: windows that start wide and, where nothing is lost, patience (rto_min in ms)."""
-    return {"initcwnd": 1000, "initrwnd": 1000, **({"rto_min": 1000} if is_lossless else {})}
+    window = min(max(window_packets, 10), 1000)
+    return {"initcwnd": window, "initrwnd": window, **({"rto_min": 1000} if is_lossless else {})}
 
 
 class Host:
@@ -112,7 +114,8 @@ class Host:
         """Start a process on the host; it leads a session of its own and dies with the launcher."""
 
         def prepare() -> None:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a launcher in the background ignores it, and so would we
             os.nice(niceness)
 
         return self.call(lambda: subprocess.Popen(command, start_new_session=True, preexec_fn=prepare, **options))
@@ -136,16 +139,24 @@ class Host:
                 outcome.set_exception(error)
 
     def _create(self, mtu_bytes: int, settings: dict[str, str], metrics: dict[str, int]) -> None:
-        if _libc.unshare(CLONE_NEWNET) != 0:
-            raise LabError(f"no new network namespace: {os.strerror(ctypes.get_errno())}")
-        self._namespace_fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        self.tun_fd = os.open(TUN_PATH, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        fcntl.ioctl(self.tun_fd, _TUNSETIFF, struct.pack("16sH22x", INTERFACE.encode(), _IFF_TUN | _IFF_NO_PI))
-        for name, value in settings.items():
-            path = Path("/proc/sys/net") / name  # of the calling thread's namespace
-            if path.exists():
-                path.write_text(value)
-        self._configure_interface(mtu_bytes, metrics)
+        from pyroute2.netlink.exceptions import NetlinkError
+
+        try:
+            if _libc.unshare(CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "a new network namespace")
+            self._namespace_fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            self.tun_fd = os.open(TUN_PATH, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            fcntl.ioctl(self.tun_fd, _TUNSETIFF, struct.pack("16sH22x", INTERFACE.encode(), _IFF_TUN | _IFF_NO_PI))
+            for name, value in settings.items():
+                path = Path("/proc/sys/net") / name  # of the calling thread's namespace
+                if path.exists():
+                    path.write_text(value)
+            self._configure_interface(mtu_bytes, metrics)
+        except (OSError, NetlinkError) as error:
+            raise LabError(
+                f"Host {self.rank} could not be made: {error}. The lab needs the right to make namespaces and TUN "
+                "devices and to write to /proc/sys/net: in a container, start it with --privileged."
+            ) from error
 
     def _configure_interface(self, mtu_bytes: int, metrics: dict[str, int]) -> None:
         from pyroute2 import IPRoute

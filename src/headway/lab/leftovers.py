@@ -1,23 +1,26 @@
-"""What a lab that was killed with ``kill -9`` may leave behind, and its removal.
+"""What a lab leaves behind when its launcher is killed, or when workers start processes of their own; and its removal.
 
 Namespaces and devices go by themselves with the last process in them, and workers die with the launcher. What may stay
-are processes that a worker had started, which carry the mark of their lab in the environment, and the lab's folder.
+are processes that a worker had started in a session of their own, which carry the mark of their lab in the environment,
+and the lab's folder, which carries it in its name.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-OWNER_VARIABLE = "HEADWAY_LAB_OWNER"
-FOLDER_PREFIX = "headway-lab-"
-OWNER_FILE = "owner"
+MARK_VARIABLE = "HEADWAY_LAB_MARK"
+_FOLDER_PREFIX = "headway-lab-"
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,46 +31,60 @@ class Leftovers:
     folders: tuple[Path, ...]
 
 
-def owner_mark() -> str:
-    """Return what names this process for good: its number, and when it started, since numbers are used again."""
-    return f"{os.getpid()}:{_start_time(os.getpid())}"
+def new_mark() -> str:
+    """Return what names one lab for good: its launcher's number, when that started, and which of its labs it is."""
+    return f"{os.getpid()}-{_start_time(os.getpid())}-{next(_numbers)}"
+
+
+def make_folder(mark: str) -> Path:
+    """Make the folder of a lab."""
+    folder = Path(tempfile.gettempdir()) / f"{_FOLDER_PREFIX}{mark}"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def end_processes(mark: str) -> tuple[int, ...]:
+    """End all processes that carry the mark of a lab, and return their numbers."""
+    return _end_processes(lambda found: found == mark)
 
 
 def clean() -> Leftovers:
-    """End the processes and remove the folders of labs whose launcher is gone; leave labs that run alone."""
-    processes = tuple(pid for pid, owner in _marked_processes() if not _is_alive(owner))
-    for pid in processes:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    folders = tuple(folder for folder in _folders() if not _is_alive(_owner_of(folder)))
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-    return Leftovers(processes=processes, folders=folders)
+    """End the processes and remove the folders of labs whose launcher is gone; leave everything else alone."""
+    processes = _end_processes(lambda mark: not _is_alive(mark))
+    folders = []
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*-*-*"):
+        mark = folder.name.removeprefix(_FOLDER_PREFIX)
+        if all(part.isdecimal() for part in mark.split("-")) and not _is_alive(mark):
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                folders.append(folder)
+    return Leftovers(processes=processes, folders=tuple(folders))
+
+
+def _end_processes(should_end: Callable[[str], bool]) -> tuple[int, ...]:
+    ended = []
+    for pid, mark in _marked_processes():
+        if pid != os.getpid() and should_end(mark):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+                ended.append(pid)
+    return tuple(ended)
 
 
 def _marked_processes() -> Iterator[tuple[int, str]]:
-    mark = f"{OWNER_VARIABLE}=".encode()
+    variable = f"{MARK_VARIABLE}=".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
         with suppress(OSError):  # gone meanwhile, or somebody else's
-            for variable in (entry / "environ").read_bytes().split(b"\0"):
-                if variable.startswith(mark):
-                    yield int(entry.name), variable[len(mark) :].decode("ascii", "replace")
+            for assignment in (entry / "environ").read_bytes().split(b"\0"):
+                if assignment.startswith(variable):
+                    yield int(entry.name), assignment[len(variable) :].decode("ascii", "replace")
 
 
-def _folders() -> Iterator[Path]:
-    yield from Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*")
-
-
-def _owner_of(folder: Path) -> str:
-    with suppress(OSError):
-        return (folder / OWNER_FILE).read_text()
-    return ""
-
-
-def _is_alive(owner: str) -> bool:
-    pid, _, started = owner.partition(":")
+def _is_alive(mark: str) -> bool:
+    pid, _, rest = mark.partition("-")
+    started = rest.partition("-")[0]
     return pid.isdecimal() and _start_time(int(pid)) == started
 
 

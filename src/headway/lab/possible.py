@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from headway.errors import LabError
@@ -45,11 +47,17 @@ def check() -> None:
         raise LabError(sentence)
 
 
-def may_make_namespaces(*, with_user_namespace: bool = False) -> bool:
-    """Try it, in a child of our own."""
-    flags = CLONE_NEWNET | (_CLONE_NEWUSER if with_user_namespace else 0)
+def may_make_namespaces() -> bool:
+    """Try it, in a thread that ends at once: a namespace belongs to a thread."""
+    results: list[int] = []
     libc = ctypes.CDLL(None)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if libc.unshare(flags) == 0 else 1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    thread = threading.Thread(target=lambda: results.append(libc.unshare(CLONE_NEWNET)))
+    thread.start()
+    thread.join()
+    return results == [0]
+
+
+def may_make_user_namespaces() -> bool:
+    """Try it, in a process of our own, since that must have one thread."""
+    code = f"import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare({CLONE_NEWNET | _CLONE_NEWUSER}) != 0)"
+    return subprocess.run([sys.executable, "-I", "-S", "-c", code], check=False).returncode == 0

@@ -2,8 +2,9 @@
 
     TUN of source -> [sending NIC and link of the pair] -> loss, delay, jitter -> [receiving NIC] -> TUN of target
 
-- The sending NIC serves the destinations in turn, as the fair queueing of a Linux host does. A pair whose own link is
-  slower than the NIC is passed over while that is busy, so that it holds up nobody else.
+- The sending NIC serves the destinations in turn, and for each the connections in turn, as the fair queueing of a Linux
+  host does: a bulk transfer does not hold up a small message beside it. A pair whose own link is slower than the NIC is
+  passed over while that is busy.
 - The receiving NIC forwards a packet while it still comes in: an uncontended path pays for serialisation once, at its
   slowest server. Several senders to one receiver queue there.
 - Only packets being served have a time; those waiting have none, so that a change of rate acts on all of them.
@@ -19,7 +20,7 @@ import numpy as np
 
 from headway._compile import compiled
 from headway.lab.heap import pop, schedule
-from headway.lab.state import NOTHING, PACKETS_PER_SENDER
+from headway.lab.state import NOTHING, NUM_FLOWS, PACKETS_PER_SENDER
 
 
 @compiled
@@ -30,8 +31,10 @@ def may_admit(network: Any, source: int) -> bool:
 
 
 @compiled
-def admit(network: Any, source: int, target: int, size_bytes: int, skips_queue: bool, now_s: float) -> None:
-    """Take in the packet that was read into ``control.free_slot``."""
+def admit(
+    network: Any, source: int, target: int, size_bytes: int, flow_number: int, skips_queue: bool, now_s: float
+) -> None:
+    """Take in the packet that was read into ``control.free_slot``; ``flow_number`` tells connections apart."""
     control = network.control[0]
     slot = control.free_slot
     packet, link = network.packets[slot], network.links[source, target]
@@ -43,11 +46,13 @@ def admit(network: Any, source: int, target: int, size_bytes: int, skips_queue: 
     if skips_queue:
         _transmit(network, slot, now_s)
         return
-    if link.head == NOTHING:
-        link.head = slot
+    flow = network.flows[source, target, flow_number % NUM_FLOWS]
+    if flow.head == NOTHING:
+        flow.head = slot
     else:
-        network.packets[link.tail].next = slot
-    link.tail = slot
+        network.packets[flow.tail].next = slot
+    flow.tail = slot
+    link.num_waiting += 1
     _run_sender(network, source, now_s)
 
 
@@ -116,9 +121,23 @@ def _next_destination(network: Any, source: int, now_s: float) -> int:
     for offset in range(num_hosts):
         target = (network.hosts[source].up_turn + offset) % num_hosts
         link = network.links[source, target]
-        if link.head != NOTHING and link.free_s <= now_s:
+        if link.num_waiting > 0 and link.free_s <= now_s:
             return int(target)
     return NOTHING
+
+
+@compiled
+def _take_waiting(network: Any, source: int, target: int) -> int:
+    """Remove the first packet of the next flow in turn, of which one is waiting."""
+    link = network.links[source, target]
+    while True:
+        flow = network.flows[source, target, link.flow_turn]
+        link.flow_turn = (link.flow_turn + 1) % NUM_FLOWS
+        if flow.head != NOTHING:
+            slot = flow.head
+            flow.head = network.packets[slot].next
+            link.num_waiting -= 1
+            return int(slot)
 
 
 @compiled
@@ -131,8 +150,7 @@ def _run_sender(network: Any, source: int, now_s: float) -> None:
             return
         host.up_turn = target + 1
         link = network.links[source, target]
-        slot = link.head
-        link.head = network.packets[slot].next
+        slot = _take_waiting(network, source, target)
         size_bits = network.packets[slot].size_bytes * 8.0
         host.up_free_s = now_s + size_bits / host.up_bps
         link.free_s = now_s + size_bits / link.rate_bps

@@ -10,10 +10,10 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import carray, types
@@ -41,6 +41,7 @@ _READS_PER_TURN = 4
 _LONGEST_SLEEP_S = 0.010
 """So that a change of ``control.running`` is seen."""
 
+_WINDOW_S = 1.0
 SATURATED_LOAD = 0.85
 SATURATED_LATENESS_S = 0.002
 
@@ -52,13 +53,70 @@ class RelayLoad:
     cpu_share: float
     """Of one core."""
     mean_lateness_s: float
-    max_lateness_s: float
     num_packets: int
+    num_failed_writes: int
+    """Packets that a host's device did not take, which should be none."""
 
     @property
     def is_saturated(self) -> bool:
         """Whether the relay was too busy to be the network it should be."""
-        return self.cpu_share > SATURATED_LOAD or self.mean_lateness_s > SATURATED_LATENESS_S
+        return (
+            self.cpu_share > SATURATED_LOAD or self.mean_lateness_s > SATURATED_LATENESS_S or self.num_failed_writes > 0
+        )
+
+
+class LoadMeter:
+    """Reads the load of the last second or so, and remembers the busiest."""
+
+    def __init__(self, network: Network, cpu_s: Callable[[], float]) -> None:
+        self._network, self._cpu_s = network, cpu_s
+        self._last = self._reading()
+        self.now = self.busiest = _load_between(self._last, self._last)
+
+    def read(self) -> RelayLoad:
+        """Return the load of the last full window; call it often."""
+        reading = self._reading()
+        if reading.time_s - self._last.time_s >= _WINDOW_S:
+            self._take(reading)
+        return self.now
+
+    def finish(self) -> RelayLoad:
+        """Return the load of the busiest window, the last and perhaps shorter one included."""
+        self._take(self._reading())
+        return self.busiest
+
+    def _take(self, reading: _Reading) -> None:
+        self.now = _load_between(self._last, reading)
+        self.busiest = max(self.busiest, self.now, key=lambda load: (load.is_saturated, load.cpu_share))
+        self._last = reading
+
+    def _reading(self) -> _Reading:
+        control = self._network.control[0]
+        return _Reading(
+            time.monotonic(),
+            self._cpu_s(),
+            float(control["late_s"]),
+            int(control["num_delivered"]),
+            int(control["num_failed_writes"]),
+        )
+
+
+class _Reading(NamedTuple):
+    time_s: float
+    cpu_s: float
+    late_s: float
+    num_delivered: int
+    num_failed_writes: int
+
+
+def _load_between(before: _Reading, after: _Reading) -> RelayLoad:
+    num_packets = after.num_delivered - before.num_delivered
+    return RelayLoad(
+        cpu_share=(after.cpu_s - before.cpu_s) / max(after.time_s - before.time_s, 1e-3),
+        mean_lateness_s=(after.late_s - before.late_s) / max(num_packets, 1),
+        num_packets=num_packets,
+        num_failed_writes=after.num_failed_writes - before.num_failed_writes,
+    )
 
 
 class Relay:
@@ -67,16 +125,14 @@ class Relay:
     def __init__(self, network: Network, tun_fds: Sequence[int], *, seed: int = 0) -> None:
         self._network = network
         self._tun_fds = np.asarray(tun_fds, np.int32)
-        self._seed = seed
+        self._seed = seed % 2**32
         self._thread = threading.Thread(target=self._run, name="headway-relay", daemon=True)
-        self._started_s = 0.0
         self._has_begun = threading.Event()
         self.is_realtime = False
         """Whether the relay comes before all other processes; if not, workers have to be nice."""
 
     def start(self) -> None:
         """Start relaying."""
-        self._started_s = time.monotonic()
         self._thread.start()
         self._has_begun.wait()
 
@@ -87,20 +143,19 @@ class Relay:
             self._thread.join()
 
     @property
+    def is_alive(self) -> bool:
+        """Whether the loop runs."""
+        return self._thread.is_alive()
+
+    @property
     def failed_host(self) -> int | None:
         """The host whose device failed and ended the loop, if one did."""
         host = int(self._network.control["failed_host"][0])
         return None if host == NOTHING else host
 
-    def load(self) -> RelayLoad:
-        """Return the load since the start."""
-        control = self._network.control[0]
-        return RelayLoad(
-            cpu_share=self._cpu_s() / max(time.monotonic() - self._started_s, 1e-9),
-            mean_lateness_s=float(control["late_s"]) / max(int(control["num_delivered"]), 1),
-            max_lateness_s=float(control["late_max_s"]),
-            num_packets=int(control["num_delivered"]),
-        )
+    def meter(self) -> LoadMeter:
+        """Return a meter of the load from now on."""
+        return LoadMeter(self._network, self._cpu_s)
 
     def _cpu_s(self) -> float:
         thread = self._thread.ident
@@ -158,6 +213,17 @@ def _target_of(network: Any, payload: Any, size_bytes: int) -> Any:
 
 
 @compiled
+def _flow_of(payload: Any, size_bytes: int) -> int:
+    """Return a number that tells connections apart: the ports, which TCP and UDP have in the same place."""
+    ports = (payload[0] & 15) * 4
+    if size_bytes < ports + 4:
+        return 0
+    source_port = (np.int64(payload[ports]) << 8) | np.int64(payload[ports + 1])
+    target_port = (np.int64(payload[ports + 2]) << 8) | np.int64(payload[ports + 3])
+    return int((source_port * 31 + target_port) % 65521)
+
+
+@compiled
 def _read_from(network: Any, tun_fds: Any, source: int, now_s: float) -> bool:
     """Admit some of what a host has queued, as far as its quota allows; return False when the device is gone."""
     for _ in range(_READS_PER_TURN):
@@ -171,7 +237,8 @@ def _read_from(network: Any, tun_fds: Any, source: int, now_s: float) -> bool:
         if target == NOTHING:
             network.control[0].num_unroutable += 1
         else:
-            admit(network, source, target, size_bytes, _is_pure_ack(payload, size_bytes), now_s)
+            flow = _flow_of(payload, size_bytes)
+            admit(network, source, target, size_bytes, flow, _is_pure_ack(payload, size_bytes), now_s)
     return True
 
 
@@ -188,9 +255,7 @@ def _deliver_due(network: Any, tun_fds: Any, timespec: Any) -> Any:
         if slot == NOTHING:
             return now_s
         packet = network.packets[slot]
-        late_s = now_s - packet.last_s
-        control.late_s += late_s
-        control.late_max_s = max(control.late_max_s, late_s)
+        control.late_s += now_s - packet.last_s
         control.num_delivered += 1
         if _write(tun_fds[packet.target], network.payloads[slot].ctypes.data, packet.size_bytes) != packet.size_bytes:
             control.num_failed_writes += 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Literal, get_args
 
 EventKind = Literal["cut", "kill", "freeze"]
@@ -137,6 +136,8 @@ class Scenario:
     """A network and all that will happen to it."""
 
     name: str = "custom"
+    source: str = ""
+    """The file it was read from, for messages."""
     description: str = ""
     link: Link = field(default_factory=Link)
     hosts: tuple[HostRule, ...] = ()
@@ -145,16 +146,18 @@ class Scenario:
     events: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
-        for number, (before, after) in enumerate(pairwise(self.phases)):
-            _check_order(number, "s", before.start.at_s, _at_s(before.end), after.start.at_s)
-            _check_order(number, "steps", before.start.at_step, _at_step(before.end), after.start.at_step)
+        _check_order("s", [(_at_s(phase.start), _at_s(phase.end)) for phase in self.phases])
+        _check_order("steps", [(_at_step(phase.start), _at_step(phase.end)) for phase in self.phases])
 
     def check_ranks(self, num_hosts: int) -> None:
         """Raise if a rule or an event names a rank that there is not."""
         for what, ranks in self._named_ranks():
             for rank in resolve_ranks(ranks, num_hosts):
                 if not 0 <= rank < num_hosts:
-                    raise ValueError(f"{what}: rank {rank} is out of range, the ranks are 0 to {num_hosts - 1}")
+                    raise ValueError(
+                        f"{self.source or self.name}: {what}: rank {rank} is out of range, "
+                        f"the ranks are 0 to {num_hosts - 1}"
+                    )
 
     def _named_ranks(self) -> Iterable[tuple[str, Ranks]]:
         places: list[tuple[str, Scenario | Phase]] = [("", self)]
@@ -221,18 +224,23 @@ def _at_step(when: When | None) -> int | None:
     return None if when is None else when.at_step
 
 
-def _check_order(number: int, unit: str, start: float | None, end: float | None, next_start: float | None) -> None:
-    if next_start is None:
-        return
-    if start is not None and start >= next_start:
-        raise ValueError(
-            f"phases {number} and {number + 1} overlap: the second starts at {next_start:g} {unit}, not later"
-        )
-    if end is not None and end > next_start:
-        raise ValueError(
-            f"phases {number} and {number + 1} overlap: one ends at {end:g} {unit}, "
-            f"the next starts at {next_start:g} {unit}"
-        )
+def _check_order(unit: str, spans: Sequence[tuple[float | None, float | None]]) -> None:
+    """Raise unless spans (start, end) follow each other, as far as they are given in this unit."""
+    previous: tuple[int, float, float | None] | None = None
+    for number, (start, end) in enumerate(spans):
+        if end is not None and (start is None or end <= start):
+            raise ValueError(f"phase {number} ends at {end:g} {unit}, but does not start before that")
+        if start is None:
+            continue
+        if previous is not None:
+            other, other_start, other_end = previous
+            if start <= other_start or (other_end is not None and start < other_end):
+                first = f"starts at {other_start:g}" if other_end is None else f"ends at {other_end:g}"
+                raise ValueError(
+                    f"phases {other} and {number} overlap: the first {first} {unit}, "
+                    f"the second starts at {start:g} {unit}"
+                )
+        previous = (number, start, end)
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -16,8 +16,11 @@ from headway.lab.links import LinkTable
 NOTHING = -1
 """The empty value of every slot number."""
 
-PACKETS_PER_SENDER = 1024
+PACKETS_PER_SENDER = 4096
 """A sender with this many packets inside the relay is not read: the rest waits in its TUN queue."""
+
+NUM_FLOWS = 16
+"""Queues of each pair; the connections between two hosts are spread over them."""
 
 HOST = np.dtype(
     [
@@ -40,14 +43,15 @@ LINK = np.dtype(  # [source, target]
         ("loss", "f8"),
         ("rate_bps", "f8"),
         ("free_s", "f8"),
-        ("head", "i8"),  # queue of packets that wait for the sending NIC
-        ("tail", "i8"),
+        ("num_waiting", "i8"),  # packets that wait for the sending NIC, in all flows
+        ("flow_turn", "i8"),  # the flow to be served first
         ("last_arrival_s", "f8"),  # jitter must not reorder a pair: TCP would take it for loss
         ("sent_packets", "i8"),
         ("sent_bytes", "i8"),
         ("lost_packets", "i8"),
     ]
 )
+FLOW = np.dtype([("head", "i8"), ("tail", "i8")])  # [source, target, flow]: a queue
 PACKET = np.dtype(
     [
         ("source", "i4"),
@@ -74,7 +78,6 @@ CONTROL = np.dtype(
         ("num_scheduled", "i8"),
         ("num_delivered", "i8"),
         ("late_s", "f8"),  # summed over deliveries: how much later than due they were
-        ("late_max_s", "f8"),
         ("num_unroutable", "i8"),
         ("num_failed_writes", "i8"),
         ("failed_host", "i8"),
@@ -87,6 +90,7 @@ class Network(NamedTuple):
 
     hosts: Any
     links: Any
+    flows: Any
     packets: Any
     payloads: Any
     events: Any
@@ -103,7 +107,8 @@ def new_network(addresses: Sequence[int], mtu_bytes: int, packets_per_sender: in
     hosts["down_head"] = hosts["down_tail"] = NOTHING
     links = np.zeros((num_hosts, num_hosts), LINK)
     links["rate_bps"] = np.inf
-    links["head"] = links["tail"] = NOTHING
+    flows = np.zeros((num_hosts, num_hosts, NUM_FLOWS), FLOW)
+    flows["head"] = flows["tail"] = NOTHING
     packets = np.zeros(num_slots, PACKET)
     packets["next"] = np.arange(1, num_slots + 1)
     packets["next"][-1] = NOTHING
@@ -113,7 +118,7 @@ def new_network(addresses: Sequence[int], mtu_bytes: int, packets_per_sender: in
     control = np.zeros(1, CONTROL)
     control["running"] = 1
     control["failed_host"] = NOTHING
-    return Network(hosts, links, packets, np.zeros((num_slots, mtu_bytes), np.uint8), events, control)
+    return Network(hosts, links, flows, packets, np.zeros((num_slots, mtu_bytes), np.uint8), events, control)
 
 
 def apply_links(network: Network, table: LinkTable) -> None:

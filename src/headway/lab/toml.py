@@ -83,11 +83,16 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     if str(name_or_path) in preset_names():
         return parse_scenario((_PRESETS / f"{name_or_path}.toml").read_text("utf-8"), str(name_or_path))
     path = Path(name_or_path)
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         raise ScenarioError(
             f"{name_or_path} is neither a file nor a preset; the presets are {', '.join(preset_names())}"
         )
-    return parse_scenario(path.read_text("utf-8"), path.stem, str(path))
+    try:
+        return parse_scenario(path.read_text("utf-8-sig"), path.stem, str(path))
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
@@ -97,7 +102,7 @@ def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
         table = _Table(file, "", tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(f"{file}: not TOML: {error}") from None
-    root_link = table.take("link", lambda value: _link(_Table(file, "link", value), finish=True))
+    root_link = table.take("link", lambda value: _link(_Table(file, "link", value)))
     description = table.take("description", _string) or ""
     hosts = tuple(table.take_tables("hosts", _host))
     pairs = tuple(rule for rules in table.take_tables("pairs", _pair) for rule in rules)
@@ -107,6 +112,7 @@ def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
     return table.build(
         lambda: Scenario(
             name=name,
+            source=file,
             description=description,
             link=root_link or Link(),
             hosts=hosts,
@@ -170,6 +176,12 @@ def _string(value: Any) -> str:
     return value
 
 
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
 def _duration_s(value: Any) -> float:
     return parse_duration_s(_quoted(value, "20ms"))
 
@@ -189,7 +201,7 @@ def _quoted(value: Any, example: str) -> str:
 
 
 def _step(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > 10**15:
         raise ValueError(f"{value!r} is not a step number")
     return value
 
@@ -204,22 +216,23 @@ def _ranks(value: Any) -> Ranks:
     return tuple(ranks)
 
 
-def _link(table: _Table, *, finish: bool = False) -> Link:
+def _link(table: _Table) -> Link:
+    """Read what is left of a table as a link."""
     values = {
         "latency_s": table.take("latency", _duration_s),
         "bandwidth_bps": table.take("bandwidth", _rate_bps),
         "jitter_s": table.take("jitter", _duration_s),
         "loss": table.take("loss", _share),
     }
-    if finish:
-        table.finish()
+    table.finish()
     return table.build(lambda: Link(**values))
 
 
 def _host(table: _Table) -> HostRule:
     ranks = table.take("ranks", _ranks) or table.take("rank", _ranks)
     both = table.take("bandwidth", _rate_bps)
-    up, down = table.take("up", _rate_bps) or both, table.take("down", _rate_bps) or both
+    up, down = table.take("up", _rate_bps), table.take("down", _rate_bps)
+    up, down = both if up is None else up, both if down is None else down
     access = table.take("access_latency", _duration_s)
     table.finish()
 
@@ -233,8 +246,8 @@ def _host(table: _Table) -> HostRule:
 
 def _pair(table: _Table) -> list[PairRule]:
     sources, targets = table.take("from", _ranks), table.take("to", _ranks)
-    one_way = table.take("one_way", bool) or False
-    link = _link(table, finish=True)
+    one_way = table.take("one_way", _bool) or False
+    link = _link(table)
 
     def make() -> list[PairRule]:
         if sources is None or targets is None:
@@ -256,7 +269,7 @@ def _phase(table: _Table) -> Phase:
     start, end = _when(table, "at", "at_step"), _when(table, "until", "until_step")
     hosts = tuple(table.take_tables("hosts", _host))
     pairs = tuple(rule for rules in table.take_tables("pairs", _pair) for rule in rules)
-    link = _link(table, finish=True)
+    link = _link(table)
 
     def make() -> Phase:
         if start is None:
