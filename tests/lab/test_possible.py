@@ -38,3 +38,12 @@ def test_the_command_says_it_and_exits_with_2():
         "or start the container with --device /dev/net/no-such-device."
     )
     assert possible.TUN_PATH == "/dev/net/tun"
+
+
+def test_where_a_user_namespace_would_do_it_says_so(monkeypatch):
+    monkeypatch.setattr("headway.lab.possible.missing_beside_privilege", lambda: None)
+    monkeypatch.setattr("headway.lab.possible.may_make_namespaces", lambda: False)
+    sentences = {True: "unshare --user --map-root-user", False: "sysctl kernel.unprivileged_userns_clone=1"}
+    for allowed, sentence in sentences.items():
+        monkeypatch.setattr("headway.lab.possible.may_make_user_namespaces", lambda allowed=allowed: allowed)
+        assert sentence in possible.missing()

@@ -65,15 +65,27 @@ class Buffers:
             for size, end in zip(sizes, ends, strict=True)
         ]
 
-    def pick(self, found: Sequence[Candidates], k: int, source: Values, *, clear: bool, inside: Bin | None) -> Picked:
+    def pick(
+        self,
+        found: Sequence[Candidates],
+        k: int,
+        source: Values,
+        *,
+        clear: bool,
+        inside: Bin | None = None,
+        from_key: np.uint32 | None = None,
+    ) -> Picked:
         """Return the exact top k of ``source``, given all its entries from some threshold on.
 
         With fewer than k candidates the threshold must have been ``SMALLEST_KEY``: zeros make up the number. With
-        ``clear`` the candidates were cleared in the source, and those that are not picked go back. ``inside`` is
-        the bin of the k-th largest, where that is known. The result lives in these buffers.
+        ``clear`` the candidates were cleared in the source, and those that are not picked go back. Either the bin of
+        the k-th largest is known (``inside``), or the threshold that the candidates reach (``from_key``), which is
+        probably not far below. The result lives in these buffers.
         """
         num_found = sum(part.values.size for part in found)
-        end = self._find_cut(found, k, inside) if num_found >= k else Cut(np.uint32(0), 0, 0)
+        end = Cut(np.uint32(0), 0, 0)
+        if num_found >= k:
+            end = self._find_cut_near(found, k, num_found, from_key) or self._find_cut(found, k, inside)
         offsets, ends = self._trim(found, end, source if clear else None)
         indices = _to_indices(offsets, ends, [part.start for part in found], source.size)
         picked = Picked(indices, self._values[: indices.size], end.key)
@@ -98,6 +110,18 @@ class Buffers:
                 )
             ends.append(num_kept)
         return self._offsets[:num_kept], ends
+
+    def _find_cut_near(
+        self, found: Sequence[Candidates], k: int, num_found: int, from_key: np.uint32 | None
+    ) -> Cut | None:
+        """Look for the end of the top k just above the threshold, in one look at the candidates."""
+        if from_key is None:
+            return None
+        counts = self._counts.reshape(-1)
+        counts[:] = 0
+        num_near = sum(radix.count_near(part.values, from_key, counts) for part in found)
+        k_near = k - (num_found - num_near)
+        return radix.find_cut_near(counts, int(from_key), k_near) if k_near > 0 else None
 
     def _find_cut(self, found: Sequence[Candidates], k: int, inside: Bin | None) -> Cut:
         if inside is None:

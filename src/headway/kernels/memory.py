@@ -171,7 +171,7 @@ class Memory:
 
         found = run(extract, parts)
         if all(complete) and (key == SMALLEST_KEY or sum(part.values.size for part in found) >= k):
-            return self._buffers.pick(found, k, residual, clear=True, inside=None)
+            return self._buffers.pick(found, k, residual, clear=True, from_key=key)
         candidates.restore(found, residual)
         return None
 

@@ -147,6 +147,40 @@ def count_low_bits(values: Any, number: Any, counts: Any) -> None:
     _count_low_bits_of(values[tail:], number, counts)
 
 
+@kernel
+def _count_near_of(values: Any, from_key: Any, counts: Any) -> int:
+    num_near = 0
+    for i in range(values.size):
+        distance = np.uint32(clamped_key(values[i]) - from_key)
+        if distance < np.uint32(counts.size):
+            counts[distance] += np.uint32(1)
+            num_near += 1
+    return num_near
+
+
+@kernel
+def count_near(values: Any, from_key: Any, counts: Any) -> int:
+    """Count the keys from ``from_key`` on one by one, as far as the counts reach, and return how many there are.
+
+    No key is below ``from_key``, and most are far above: runs without a near one are passed over.
+    """
+    num_near = 0
+    tail = values.size - values.size % RUN
+    for at in range(0, tail, RUN):
+        hits = np.uint32(0)
+        for i in range(at, at + RUN):
+            hits |= np.uint32(np.uint32(clamped_key(values[i]) - from_key) < np.uint32(counts.size))
+        if hits:
+            num_near += _count_near_of(values[at : at + RUN], from_key, counts)
+    return num_near + _count_near_of(values[tail:], from_key, counts)
+
+
+def find_cut_near(counts: npt.NDArray[np.uint32], from_key: int, k_near: int) -> Cut:
+    """Return the end of the top k, given the counts of near keys and how many of those are in."""
+    distance, above = _find(counts, k_near)
+    return Cut(np.uint32(from_key + int(distance)), int(k_near - above), int(counts[int(distance)]))
+
+
 def find_cut(low_counts: npt.NDArray[np.uint32], inside: Bin, k: int) -> Cut:
     """Return the exact end of the top k, given the bin it lies in and the counts of its lower bits."""
     low, above = _find(low_counts, k - inside.num_above)

@@ -9,8 +9,8 @@ import numpy as np
 from headway.kernels._lanes import INF_KEY
 from headway.kernels.candidates import SMALLEST_KEY
 
-_MIN_MARGIN = 1 << 16
-"""In units of keys, of which there are 2^23 an octave: between 0.4% and 0.8% of the threshold."""
+_MIN_MARGIN = 1 << 15
+"""In units of keys, of which there are 2^23 an octave: between 0.2% and 0.4% of the threshold."""
 
 _MAX_MARGIN = 1 << 22
 _DEVIATIONS = 3.0

@@ -19,12 +19,14 @@ _CLONE_NEWUSER = 0x10000000
 def missing() -> str | None:
     """Return one sentence on what is missing and how to get it, or None where a lab is possible."""
     sentence = missing_beside_privilege()
-    if sentence is None and not may_make_namespaces():
-        sentence = (
-            "The lab may not make network namespaces: run as root (in a container with --cap-add NET_ADMIN,SYS_ADMIN), "
-            "or allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1)."
-        )
-    return sentence
+    if sentence is not None or may_make_namespaces():
+        return sentence
+    if may_make_user_namespaces():
+        return "The lab may not make network namespaces: run as root, or through unshare --user --map-root-user."
+    return (
+        "The lab may not make network namespaces: run as root (in a container with --privileged), "
+        "or allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1)."
+    )
 
 
 def missing_beside_privilege() -> str | None:
