@@ -16,7 +16,7 @@ from headway.lab import leftovers, possible
 from headway.lab.conductor import Action, Conductor
 from headway.lab.control import SOCKET_VARIABLE, ControlServer
 from headway.lab.hosts import MAX_HOSTS, Host, address_number, route_metrics, tcp_settings
-from headway.lab.links import all_tables, link_table
+from headway.lab.links import LinkTable, all_tables, link_table
 from headway.lab.relay import LoadMeter, Relay, warm_up
 from headway.lab.results import Counters, Progress, RunResult
 from headway.lab.scenario import Scenario
@@ -82,9 +82,11 @@ class Lab:
             self._mark = leftovers.new_mark()
             self._folder = leftovers.make_folder(self._mark)
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            settings, metrics = self._tcp_options(tables)
             self._hosts = []
             for rank in range(self.num_hosts):
-                self._hosts.append(self._new_host(rank))
+                packet_bytes = self._network.payloads.shape[1]
+                self._hosts.append(Host(rank, mtu_bytes=packet_bytes, settings=settings, metrics=metrics))
                 stack.callback(self._hosts[-1].close)
             apply_links(self._network, link_table(self.scenario, self.num_hosts, self.scenario.phase_at(0.0, None)))
             self._relay = Relay(self._network, [host.tun_fd for host in self._hosts], seed=self._seed)
@@ -189,17 +191,14 @@ class Lab:
             num_lost=links["lost_packets"].copy(),
         )
 
-    def _new_host(self, rank: int) -> Host:
-        tables = all_tables(self.scenario, self.num_hosts)
+    def _tcp_options(self, tables: Sequence[LinkTable]) -> tuple[dict[str, str], dict[str, int]]:
         is_lossless = not any(table.loss.any() for table in tables)
         is_lossless = is_lossless and not any(event.kind == "cut" for event in self.scenario.events)
         packet_bytes = self._network.payloads.shape[1]
         window = window_bytes(tables, packet_bytes)
-        return Host(
-            rank,
-            mtu_bytes=packet_bytes,
-            settings=tcp_settings(window, is_lossless=is_lossless),
-            metrics=route_metrics(window // packet_bytes, is_lossless=is_lossless),
+        return (
+            tcp_settings(window, is_lossless=is_lossless),
+            route_metrics(window // packet_bytes, is_lossless=is_lossless),
         )
 
     def _changes_state(self, kind: str, rank: int) -> bool:

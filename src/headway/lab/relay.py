@@ -234,9 +234,7 @@ def _read_from(network: Any, tun_fds: Any, source: int, now_s: float) -> bool:
         if size_bytes <= 0:
             return bool(size_bytes < 0 and (_errno() == _EAGAIN or _errno() == _EINTR))
         target = _target_of(network, payload, size_bytes)
-        if target == NOTHING:
-            network.control[0].num_unroutable += 1
-        else:
+        if target != NOTHING:
             flow = _flow_of(payload, size_bytes)
             admit(network, source, target, size_bytes, flow, _is_pure_ack(payload, size_bytes), now_s)
     return True

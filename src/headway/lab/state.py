@@ -78,7 +78,6 @@ CONTROL = np.dtype(
         ("num_scheduled", "i8"),
         ("num_delivered", "i8"),
         ("late_s", "f8"),  # summed over deliveries: how much later than due they were
-        ("num_unroutable", "i8"),
         ("num_failed_writes", "i8"),
         ("failed_host", "i8"),
     ]
