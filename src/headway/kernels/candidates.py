@@ -179,9 +179,10 @@ def _put_back(values: Any, offsets: Any, start: int, stop: int, key: Any, residu
     """Return to the residual what does not reach the key; few do not, so runs are looked at together."""
     tail = stop - (stop - start) % RUN
     for at in range(start, tail, RUN):
+        run = values[at : at + RUN]
         hits = np.uint32(0)
-        for i in range(at, at + RUN):
-            hits |= np.uint32(clamped_key(values[i]) < key)
+        for i in range(RUN):
+            hits |= np.uint32(clamped_key(run[i]) < key)
         if hits:
             _put_back_range(values, offsets, at, at + RUN, key, residual)
     _put_back_range(values, offsets, tail, stop, key, residual)

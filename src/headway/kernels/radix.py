@@ -5,7 +5,7 @@ and 7 of mantissa, so that a bin spans less than 0.8% of its magnitude. Level tw
 entries that share the bin of interest. Two counts name the k-th largest key exactly, whatever the distribution.
 
 Counting uses two interleaved histograms: runs of equal entries (zeros, mostly) would otherwise wait for their own
-last store. 25M entries, one thread: 15 ms together with the addition of the gradient, 13 ms when 98% are zero.
+last store. 25M entries, one thread, with the addition of the gradient and the energy: 17 ms, or 26 ms when 98% are zero.
 """
 
 from __future__ import annotations
@@ -139,11 +139,12 @@ def count_low_bits(values: Any, number: Any, counts: Any) -> None:
     """
     tail = values.size - values.size % RUN
     for at in range(0, tail, RUN):
+        run = values[at : at + RUN]
         hits = np.uint32(0)
-        for i in range(at, at + RUN):
-            hits |= np.uint32(clamped_key(values[i]) >> BIN_SHIFT == number)
+        for i in range(RUN):
+            hits |= np.uint32(clamped_key(run[i]) >> BIN_SHIFT == number)
         if hits:
-            _count_low_bits_of(values[at : at + RUN], number, counts)
+            _count_low_bits_of(run, number, counts)
     _count_low_bits_of(values[tail:], number, counts)
 
 
@@ -167,11 +168,12 @@ def count_near(values: Any, from_key: Any, counts: Any) -> int:
     num_near = 0
     tail = values.size - values.size % RUN
     for at in range(0, tail, RUN):
+        run = values[at : at + RUN]
         hits = np.uint32(0)
-        for i in range(at, at + RUN):
-            hits |= np.uint32(np.uint32(clamped_key(values[i]) - from_key) < np.uint32(counts.size))
+        for i in range(RUN):
+            hits |= np.uint32(np.uint32(clamped_key(run[i]) - from_key) < np.uint32(counts.size))
         if hits:
-            num_near += _count_near_of(values[at : at + RUN], from_key, counts)
+            num_near += _count_near_of(run, from_key, counts)
     return num_near + _count_near_of(values[tail:], from_key, counts)
 
 
