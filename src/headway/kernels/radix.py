@@ -5,7 +5,7 @@ and 7 of mantissa, so that a bin spans less than 0.8% of its magnitude. Level tw
 entries that share the bin of interest. Two counts name the k-th largest key exactly, whatever the distribution.
 
 Counting uses two interleaved histograms: runs of equal entries (zeros, mostly) would otherwise wait for their own
-last store. 25M entries, one thread, with the addition of the gradient and the energy: 17 ms, or 26 ms when 98% are zero.
+last store. 25M entries, one thread, with the addition of the gradient and the energy: 17 ms, 26 ms when 98% are zero.
 """
 
 from __future__ import annotations
