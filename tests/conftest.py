@@ -22,7 +22,7 @@ def compiled_kernels() -> None:
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
     """The persistent gloo workers; every test that asks for them shares them."""
-    with Pool(size=8) as workers:
+    with Pool(size=9) as workers:
         yield workers
 
 

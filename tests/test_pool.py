@@ -68,8 +68,8 @@ def test_a_result_that_cannot_be_pickled_is_a_failure(pool):
 
 
 def test_more_ranks_than_workers_is_refused(pool):
-    with pytest.raises(ValueError, match="num_ranks is 9"):
-        pool.run(_sum_of_ranks, num_ranks=9)
+    with pytest.raises(ValueError, match="num_ranks is 10"):
+        pool.run(_sum_of_ranks, num_ranks=10)
 
 
 def test_silence_and_death_are_reported_and_survived():

@@ -2,12 +2,16 @@
 
     HeadwayError
     ├── LabError          the lab cannot run here, or broke
-    └── MessageError      a message from a peer is malformed
+    ├── MessageError      a message from a peer is malformed
+    ├── MismatchError     ranks are about to do different things (found in debug mode)
+    └── PeerLost          a rank is gone, or has not answered before the deadline
 
 A wrong argument is a plain ``ValueError``.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 
 class HeadwayError(Exception):
@@ -32,3 +36,33 @@ class MessageError(HeadwayError):
     def from_peer(self, rank: int) -> MessageError:
         """Return the same error, naming the rank that sent the message."""
         return MessageError(self.reason, peer=rank)
+
+
+class MismatchError(HeadwayError):
+    """Ranks are about to do different things; ``intents`` holds every rank's, in order of rank."""
+
+    def __init__(self, intents: Sequence[str]) -> None:
+        self.intents = tuple(intents)
+        lines = "".join(f"\n  rank {rank}: {intent}" for rank, intent in enumerate(intents))
+        super().__init__(f"ranks disagree about the next collective:{lines}")
+
+
+class PeerLost(HeadwayError):
+    """Ranks are gone, or have not answered before the deadline; ``ranks`` names them, alike on all ranks still there.
+
+    No rank is named where all others are there, but went on without this one, which came too late.
+    """
+
+    def __init__(self, ranks: Iterable[int], *, doing: str, after_s: float | None = None) -> None:
+        self.ranks = tuple(sorted(ranks))
+        self.doing = doing
+        self.after_s = after_s
+        super().__init__(f"{self._what_happened()} (in {doing})")
+
+    def _what_happened(self) -> str:
+        if not self.ranks:
+            return "the other ranks have given up waiting for this one"
+        names = f"rank{'s' * (len(self.ranks) > 1)} {', '.join(map(str, self.ranks))}"
+        if self.after_s is None:
+            return f"lost {names}"
+        return f"no answer from {names} within {self.after_s:g} s; HEADWAY_DEBUG=1 shows whether ranks disagree"

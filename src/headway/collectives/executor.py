@@ -1,0 +1,222 @@
+"""Runs schedules, and torch's own collectives behind the same calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from headway.collectives import agreement
+from headway.collectives.catalogue import build_for
+from headway.collectives.lane import Lane
+from headway.collectives.lanes import Lanes
+from headway.collectives.neighbours import neighbour_exchange
+from headway.collectives.schedule import Collective, Schedule
+from headway.collectives.watch import Call, Watch
+from headway.collectives.wire import GRACE_S, BrokenWire, Wire, as_broken_wire
+from headway.errors import PeerLost
+
+NATIVE = "native"
+"""torch's own collective: the best choice for dense payloads on fast networks, and the only one on NCCL."""
+
+DEFAULT_TIMEOUT_S = 60.0
+DEFAULT_SCRATCH_BYTES = 1 << 28
+
+
+class Executor:
+    """Collectives over the ranks of a group, on process groups of its own.
+
+    All ranks make the same calls in the same order, from one thread at a time; concurrent collectives need an
+    executor each. Sums are bitwise equal on all ranks, whatever the algorithm. After a `PeerLost` the executor is
+    of no more use.
+
+    Args:
+        group: Whose ranks take part; all by default. Every rank of it makes the executor.
+        timeout_s: How long a call may take before the ranks it waits for are given up.
+        debug: Compare what ranks are about to do before each call; by default only if ``HEADWAY_DEBUG=1``.
+        scratch_bytes: How much memory buffers may keep between calls.
+
+    >>> import tempfile, torch
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     dist.init_process_group("gloo", init_method=f"file://{file.name}", rank=0, world_size=1)
+    ...     with Executor() as executor:
+    ...         print(executor.all_reduce(torch.ones(3), "ring"))
+    ...     dist.destroy_process_group()
+    tensor([1., 1., 1.])
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None = None,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        debug: bool | None = None,
+        scratch_bytes: int = DEFAULT_SCRATCH_BYTES,
+    ) -> None:
+        if not dist.is_initialized():
+            raise ValueError("there is no process group: call torch.distributed.init_process_group first")
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s is {timeout_s}, but a deadline must lie ahead: give seconds above 0")
+        self.rank = dist.get_rank(group)
+        self.num_ranks = dist.get_world_size(group)
+        self._global_ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+        self._timeout_s = timeout_s
+        self._compares = agreement.wanted(debug)
+        self._groups = _own_groups(dist.get_backend(group), self._global_ranks, timeout_s)
+        wire = Wire(self._groups["gloo"])
+        self._lanes = Lanes(wire, self.rank, scratch_bytes)
+        self._watch = Watch(wire, self.rank, self.num_ranks)
+        self._num_calls = 0
+        self._lost: PeerLost | None = None
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back threads, buffers and process groups; a second call does nothing."""
+        if not self._groups:
+            return
+        self._watch.close()
+        for group in self._groups.values():
+            dist.destroy_process_group(group)
+        self._groups = {}
+
+    @property
+    def scratch_bytes(self) -> int:
+        """How much memory buffers keep between calls."""
+        return self._lanes.num_bytes
+
+    def all_reduce(self, tensor: Tensor, algorithm: str = NATIVE) -> Tensor:
+        """Replace ``tensor`` by its sum over ranks, and return it."""
+        if algorithm == NATIVE:
+            self._native(Collective.ALL_REDUCE, tensor, lambda group: dist.all_reduce(tensor, group=group))
+            return tensor
+        schedule = build_for(Collective.ALL_REDUCE, algorithm, self.num_ranks, tensor.nbytes)
+        with self._scheduled(schedule, tensor) as lane:
+            lane.buffer.view_as(tensor).copy_(tensor)
+            lane.run(self._deadline)
+            return tensor.copy_(lane.buffer.view_as(tensor))
+
+    def all_gather(self, message: Tensor, algorithm: str = NATIVE) -> Tensor:
+        """Return every rank's message, in order of rank, along a new first dimension. All have the same shape."""
+        if algorithm == NATIVE:
+            flat = message.contiguous().view(-1)
+            everyone = flat.new_empty(self.num_ranks * flat.numel())
+            self._native(
+                Collective.ALL_GATHER, message, lambda group: dist.all_gather_into_tensor(everyone, flat, group=group)
+            )
+            return everyone.view(self.num_ranks, *message.shape)
+        schedule = build_for(Collective.ALL_GATHER, algorithm, self.num_ranks, message.nbytes)
+        with self._scheduled(schedule, message) as lane:
+            everyone = self._exchange(lane, message)
+            return everyone.clone()
+
+    def broadcast(self, tensor: Tensor, root: int, algorithm: str = NATIVE) -> Tensor:
+        """Replace ``tensor`` by that of rank ``root`` of the group, and return it."""
+        if not 0 <= root < self.num_ranks:
+            raise ValueError(f"root is {root}, but ranks go from 0 to {self.num_ranks - 1}")
+        if algorithm == NATIVE:
+            self._native(
+                Collective.BROADCAST, tensor, lambda group: dist.broadcast(tensor, group=group, group_src=root), root
+            )
+            return tensor
+        schedule = build_for(Collective.BROADCAST, algorithm, self.num_ranks, tensor.nbytes, root=root)
+        with self._scheduled(schedule, tensor) as lane:
+            if self.rank == root:
+                lane.buffer.view_as(tensor).copy_(tensor)
+            lane.run(self._deadline)
+            return tensor if self.rank == root else tensor.copy_(lane.buffer.view_as(tensor))
+
+    def neighbour_exchange(self, message: Tensor, neighbours: Sequence[Iterable[int]]) -> dict[int, Tensor]:
+        """Send ``message`` to this rank's neighbours, and return theirs by rank.
+
+        Args:
+            message: Of the same shape on all ranks.
+            neighbours: The whole graph: for each rank, the ranks it is joined to.
+        """
+        schedule = neighbour_exchange(neighbours)
+        if schedule.num_ranks != self.num_ranks:
+            raise ValueError(f"the graph has {schedule.num_ranks} ranks, but the group has {self.num_ranks}")
+        assert schedule.neighbours is not None
+        with self._scheduled(schedule, message) as lane:
+            everyone = self._exchange(lane, message)
+            return {peer: everyone[peer].clone() for peer in schedule.neighbours[self.rank]}
+
+    def _exchange(self, lane: Lane, message: Tensor) -> Tensor:
+        """Run a lane whose chunks are messages; return a view of all of them."""
+        everyone = lane.buffer.view(self.num_ranks, *message.shape)
+        everyone[self.rank].copy_(message)
+        lane.run(self._deadline)
+        return everyone
+
+    @contextmanager
+    def _scheduled(self, schedule: Schedule, tensor: Tensor) -> Iterator[Lane]:
+        """Compare, find the lane, and post the receives of the next call when this one is over."""
+        if tensor.device.type != "cpu":
+            raise ValueError(f"{schedule.algorithm} moves CPU tensors, not {tensor.device}: use algorithm='native'")
+        lanes: list[Lane] = []
+        with self._call(str(schedule), tensor, lambda: lanes[0].waited_for() if lanes else self._others()):
+            lanes.append(self._lanes.next(schedule, tensor.numel(), tensor.dtype))
+            yield lanes[0]
+            lanes[0].post()
+
+    def _native(
+        self, collective: Collective, tensor: Tensor, run: Callable[[dist.ProcessGroup], Any], root: int | None = None
+    ) -> None:
+        """Call torch's own collective."""
+        what = f"{collective.value} by {NATIVE}" + ("" if root is None else f" from rank {root}")
+        with self._call(f"{what} over {self.num_ranks} ranks", tensor, self._others):
+            run(self._groups["gloo" if tensor.device.type == "cpu" else "device"])
+
+    @contextmanager
+    def _call(self, what: str, tensor: Tensor, waited_for: Callable[[], frozenset[int]]) -> Iterator[None]:
+        """Watch a call; turn what breaks in it into `PeerLost`, for good."""
+        if not self._groups:
+            raise ValueError("this executor is closed: make a new one")
+        if self._lost is not None:
+            raise self._lost
+        self._deadline = time.monotonic() + self._timeout_s
+        self._watch.begin(Call(self._deadline, waited_for))
+        try:
+            self._compare(what, tensor)
+            yield
+        except RuntimeError as error:
+            broken = as_broken_wire(error, self._deadline)
+            if broken is None:
+                raise
+            self._lost = self._peer_lost(what, broken, waited_for())
+            raise self._lost from error
+        finally:
+            self._watch.end()
+            self._num_calls += 1
+
+    def _compare(self, what: str, tensor: Tensor) -> None:
+        if self._compares:
+            intent = f"call {self._num_calls}: {what}, {tensor.numel()} x {tensor.dtype}"
+            agreement.compare(intent, self._groups["gloo"], self.num_ranks)
+
+    def _peer_lost(self, what: str, broken: BrokenWire, waited_for: frozenset[int]) -> PeerLost:
+        missing = self._watch.find_missing(broken, waited_for)
+        after_s = self._timeout_s if broken.timed_out else None
+        return PeerLost([self._global_ranks[rank] for rank in missing], doing=what, after_s=after_s)
+
+    def _others(self) -> frozenset[int]:
+        return frozenset(range(self.num_ranks)) - {self.rank}
+
+
+def _own_groups(backend: str, ranks: list[int], timeout_s: float) -> dict[str, dist.ProcessGroup]:
+    """Make a Gloo group for CPU tensors, and one of the parent's backend where that is another."""
+    timeout = timedelta(seconds=timeout_s + GRACE_S)
+    names = {"gloo": "gloo"} if backend == "gloo" else {"gloo": "gloo", "device": backend}
+    return {
+        name: dist.new_group(ranks, timeout=timeout, backend=backend, use_local_synchronization=True)
+        for name, backend in names.items()
+    }

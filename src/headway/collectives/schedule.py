@@ -1,0 +1,142 @@
+"""A collective as data: rounds of transfers that one definition verifies, executes, costs and simulates."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+
+class Collective(str, Enum):
+    """What a schedule achieves; the value is the name of the executor's call.
+
+    A buffer is cut into chunks. In an all-reduce and a broadcast the chunks are equal parts of the payload; in an
+    all-gather and a neighbour exchange chunk r is the whole message of rank r.
+    """
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    BROADCAST = "broadcast"
+    NEIGHBOUR_EXCHANGE = "neighbour_exchange"
+
+    @property
+    def one_chunk_a_rank(self) -> bool:
+        """Whether a chunk is one rank's message rather than a part of the payload."""
+        return self in (Collective.ALL_GATHER, Collective.NEIGHBOUR_EXCHANGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Chunks ``start`` to ``stop - 1`` go from rank ``src`` to rank ``dst``, to be added there or to replace."""
+
+    src: int
+    dst: int
+    start: int
+    stop: int
+    reduce: bool = False
+
+    def __str__(self) -> str:
+        chunks = f"chunk {self.start}" if self.stop == self.start + 1 else f"chunks {self.start}-{self.stop - 1}"
+        return f"rank {self.src} {'adds' if self.reduce else 'copies'} {chunks} to rank {self.dst}"
+
+
+Round = tuple[Transfer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTransfer:
+    """A transfer, its place among all of the schedule, and its round."""
+
+    place: int
+    round: int
+    transfer: Transfer
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Rounds of transfers. A transfer sends what its source holds when all earlier rounds are done.
+
+    The contributions that reach a chunk within one round, the rank's own among them, are added in ascending order of
+    rank: that makes sums bitwise equal on all ranks, and `verify` proves it.
+
+    Args:
+        collective: What the schedule achieves.
+        algorithm: How; a name of `headway.collectives.algorithms`.
+        num_ranks: Ranks 0 to ``num_ranks - 1`` take part.
+        num_chunks: How many chunks the buffer is cut into.
+        rounds: The transfers of each round.
+        root: The rank a broadcast starts from.
+        neighbours: For a neighbour exchange, whose messages each rank gets.
+    """
+
+    collective: Collective
+    algorithm: str
+    num_ranks: int
+    num_chunks: int
+    rounds: tuple[Round, ...]
+    root: int = 0
+    neighbours: tuple[tuple[int, ...], ...] | None = None
+
+    def __str__(self) -> str:
+        root = f" from rank {self.root}" if self.collective is Collective.BROADCAST else ""
+        return f"{self.collective.value} by {self.algorithm}{root} over {self.num_ranks} ranks"
+
+    def __hash__(self) -> int:
+        """Hash what tells schedules apart, not their thousands of transfers: they are keys of caches."""
+        return hash((self.collective, self.algorithm, self.num_ranks, self.num_chunks, self.root, self.neighbours))
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """A number of 32 bits that is the same in every process, and differs between schedules that differ in kind."""
+        kind = (self.collective.value, self.algorithm, self.num_ranks, self.num_chunks, self.root, self.neighbours)
+        return zlib.crc32(repr(kind).encode())
+
+    @cached_property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """All transfers, in order of rounds."""
+        return tuple(transfer for transfers in self.rounds for transfer in transfers)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[PlacedTransfer, ...], ...]:
+        """For each rank, the transfers that it sends or receives."""
+        parts: list[list[PlacedTransfer]] = [[] for _ in range(self.num_ranks)]
+        place = 0
+        for number, transfers in enumerate(self.rounds):
+            for transfer in transfers:
+                placed = PlacedTransfer(place, number, transfer)
+                parts[transfer.src].append(placed)
+                parts[transfer.dst].append(placed)
+                place += 1
+        return tuple(map(tuple, parts))
+
+    def bounds(self, numel: int) -> tuple[int, ...]:
+        """Return where the chunks of a payload of ``numel`` entries begin, and where the last one ends.
+
+        Equal parts differ by one entry at most; a message of an all-gather is ``numel`` entries long.
+        """
+        if self.collective.one_chunk_a_rank:
+            return tuple(numel * chunk for chunk in range(self.num_chunks + 1))
+        return tuple(numel * chunk // self.num_chunks for chunk in range(self.num_chunks + 1))
+
+    def sent(self, rank: int, numel: int) -> int:
+        """Return how many entries ``rank`` sends when the payload has ``numel`` entries."""
+        bounds = self.bounds(numel)
+        mine = (placed.transfer for placed in self.parts[rank] if placed.transfer.src == rank)
+        return sum(bounds[transfer.stop] - bounds[transfer.start] for transfer in mine)
+
+
+def make(
+    collective: Collective,
+    algorithm: str,
+    num_ranks: int,
+    num_chunks: int,
+    rounds: Iterable[Iterable[Transfer]],
+    *,
+    root: int = 0,
+    neighbours: tuple[tuple[int, ...], ...] | None = None,
+) -> Schedule:
+    """Freeze the rounds, without those in which nobody sends."""
+    frozen = tuple(transfers for transfers in (tuple(transfers) for transfers in rounds) if transfers)
+    return Schedule(collective, algorithm, num_ranks, num_chunks, frozen, root, neighbours)

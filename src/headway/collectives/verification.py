@@ -1,0 +1,213 @@
+"""Prove a schedule right without a socket: run every rank's program on symbols.
+
+A chunk's symbol says whose contributions it holds and in which order they were added, so that equal symbols mean
+bitwise equal sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headway.collectives.program import Program, Send, Step, Take, lower
+from headway.collectives.schedule import Collective, PlacedTransfer, Schedule, Transfer
+
+
+class ScheduleError(ValueError):
+    """A schedule is wrong at ``rank``, in ``round`` (None: at the end), for ``chunk``."""
+
+    def __init__(self, reason: str, *, rank: int, round: int | None, chunk: int) -> None:
+        self.rank, self.round, self.chunk = rank, round, chunk
+        when = "at the end" if round is None else f"in round {round}"
+        super().__init__(f"rank {rank}, {when}, chunk {chunk}: {reason}")
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A chunk's content: a bit for each rank that contributed, and the number of the expression that adds them."""
+
+    ranks: int
+    expression: int
+
+
+Cell = Symbol | None
+"""None: nothing is there."""
+
+
+def verify(schedule: Schedule, programs: Sequence[Program] | None = None) -> None:
+    """Check that a schedule does what its collective promises, or raise `ScheduleError` with rank, round and chunk.
+
+    Found are: transfers between ranks or of chunks that do not exist, a rank that sends what it does not have yet,
+    contributions added twice or lost, a chunk written twice in one round, ranks that wait for each other in a circle
+    (a send blocks until the receive is posted), what is missing at the end, and sums that ranks add in another order.
+
+    Args:
+        schedule: What to check.
+        programs: The ranks' parts, where they are not those that `lower` makes of the schedule.
+    """
+    _check_transfers(schedule)
+    run = _Run(schedule, list(programs or [lower(schedule, rank) for rank in range(schedule.num_ranks)]))
+    run.to_the_end()
+    run.check_result()
+
+
+def _check_transfers(schedule: Schedule) -> None:
+    for number, transfers in enumerate(schedule.rounds):
+        written: dict[tuple[int, int], Transfer] = {}
+        for transfer in transfers:
+            _check_transfer(schedule, number, transfer)
+            for chunk in range(transfer.start, transfer.stop):
+                other = written.setdefault((transfer.dst, chunk), transfer)
+                alike = (other.start, other.stop, other.reduce) == (transfer.start, transfer.stop, transfer.reduce)
+                if other is not transfer and not (alike and transfer.reduce):
+                    reason = f"{transfer}, but in the same round {other}"
+                    raise ScheduleError(reason, rank=transfer.dst, round=number, chunk=chunk)
+
+
+def _check_transfer(schedule: Schedule, number: int, transfer: Transfer) -> None:
+    for rank in (transfer.src, transfer.dst):
+        if not 0 <= rank < schedule.num_ranks:
+            reason = f"{transfer}, but ranks go from 0 to {schedule.num_ranks - 1}"
+            raise ScheduleError(reason, rank=rank, round=number, chunk=transfer.start)
+    if transfer.src == transfer.dst:
+        raise ScheduleError(f"{transfer}, to itself", rank=transfer.src, round=number, chunk=transfer.start)
+    if not 0 <= transfer.start < transfer.stop <= schedule.num_chunks:
+        reason = f"{transfer}, but chunks go from 0 to {schedule.num_chunks - 1}"
+        raise ScheduleError(reason, rank=transfer.src, round=number, chunk=transfer.start)
+
+
+@dataclass
+class _Run:
+    """All programs at once, each as far as it gets."""
+
+    schedule: Schedule
+    programs: list[Program]
+    cells: list[list[Cell]] = field(init=False)
+    next_step: list[int] = field(init=False)
+    under_way: dict[int, list[Symbol]] = field(default_factory=dict)
+    expressions: dict[tuple[int, ...], int] = field(default_factory=dict)
+    posted: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        ranks, chunks = range(self.schedule.num_ranks), range(self.schedule.num_chunks)
+        self.cells = [[self._held_at_start(rank, chunk) for chunk in chunks] for rank in ranks]
+        self.next_step = [0] * self.schedule.num_ranks
+        self.posted = {placed.place for program in self.programs for placed in program.receives}
+
+    def _held_at_start(self, rank: int, chunk: int) -> Cell:
+        collective = self.schedule.collective
+        has = (
+            collective is Collective.ALL_REDUCE
+            or (collective is Collective.BROADCAST and rank == self.schedule.root)
+            or (collective.one_chunk_a_rank and rank == chunk)
+        )
+        return Symbol(1 << rank, self._expression((rank,))) if has else None
+
+    def _expression(self, parts: tuple[int, ...]) -> int:
+        return self.expressions.setdefault(parts, len(self.expressions) + self.schedule.num_ranks)
+
+    def to_the_end(self) -> None:
+        waiting = set(range(self.schedule.num_ranks))
+        while waiting:
+            moved = {rank for rank in waiting if self._advance(rank)}
+            waiting = {rank for rank in waiting if self.next_step[rank] < len(self.programs[rank].steps)}
+            if waiting and not moved:
+                self._raise_deadlock(min(waiting))
+
+    def _advance(self, rank: int) -> bool:
+        """Take as many steps as are possible; return whether there was one."""
+        steps, start = self.programs[rank].steps, self.next_step[rank]
+        while self.next_step[rank] < len(steps) and self._step(rank, steps[self.next_step[rank]]):
+            self.next_step[rank] += 1
+        return self.next_step[rank] > start
+
+    def _step(self, rank: int, step: Step) -> bool:
+        """Take a step, unless it has to wait."""
+        if isinstance(step, Send):
+            return self._send(rank, step.placed)
+        if isinstance(step, Take):
+            return self._take(rank, step)
+        return True
+
+    def _send(self, rank: int, placed: PlacedTransfer) -> bool:
+        if placed.place not in self.posted:
+            return False
+        content = []
+        for chunk in range(placed.transfer.start, placed.transfer.stop):
+            cell = self.cells[rank][chunk]
+            if cell is None:
+                raise ScheduleError("sends what it does not have yet", rank=rank, round=placed.round, chunk=chunk)
+            content.append(cell)
+        self.under_way[placed.place] = content
+        return True
+
+    def _take(self, rank: int, take: Take) -> bool:
+        if not all(placed.place in self.under_way for placed in take.came):
+            return False
+        combine = self._sum if take.transfer.reduce else self._copy
+        for offset, chunk in enumerate(range(take.transfer.start, take.transfer.stop)):
+            symbols = [self.under_way[placed.place][offset] for placed in take.came]
+            self.cells[rank][chunk] = combine(rank, chunk, take.came, symbols)
+        return True
+
+    def _copy(self, rank: int, chunk: int, came: tuple[PlacedTransfer, ...], symbols: list[Symbol]) -> Symbol:
+        own, symbol = self.cells[rank][chunk], symbols[0]
+        if own is not None and own.ranks & ~symbol.ranks:
+            lost = _ranks(own.ranks & ~symbol.ranks)
+            reason = f"a copy from rank {came[0].transfer.src} loses the contribution of {lost}"
+            raise ScheduleError(reason, rank=rank, round=came[0].round, chunk=chunk)
+        return symbol
+
+    def _sum(self, rank: int, chunk: int, came: tuple[PlacedTransfer, ...], symbols: list[Symbol]) -> Symbol:
+        own, number = self.cells[rank][chunk], came[0].round
+        if own is None:
+            raise ScheduleError("adds to what it does not have", rank=rank, round=number, chunk=chunk)
+        sources = [placed.transfer.src for placed in came]
+        parts = sorted([(rank, own), *zip(sources, symbols, strict=True)], key=lambda part: part[0])
+        ranks, expression = parts[0][1].ranks, parts[0][1].expression
+        for src, symbol in parts[1:]:
+            if ranks & symbol.ranks:
+                reason = (
+                    f"the contribution of {_ranks(ranks & symbol.ranks)} is added twice, with what rank {src} holds"
+                )
+                raise ScheduleError(reason, rank=rank, round=number, chunk=chunk)
+            ranks, expression = ranks | symbol.ranks, self._expression((expression, symbol.expression))
+        return Symbol(ranks, expression)
+
+    def _raise_deadlock(self, rank: int) -> None:
+        step = self.programs[rank].steps[self.next_step[rank]]
+        placed = step.came[0] if isinstance(step, Take) else step.placed
+        what = "nobody receives it" if isinstance(step, Send) else f"rank {placed.transfer.src} never gets to send it"
+        reason = f"deadlock: {placed.transfer}, but {what}"
+        raise ScheduleError(reason, rank=rank, round=placed.round, chunk=placed.transfer.start)
+
+    def check_result(self) -> None:
+        for chunk in range(self.schedule.num_chunks):
+            reference: Cell = None
+            for rank in range(self.schedule.num_ranks):
+                cell, wanted = self.cells[rank][chunk], self._wanted(rank, chunk)
+                held = 0 if cell is None else cell.ranks
+                if wanted & ~held:
+                    reason = f"lacks the contribution of {_ranks(wanted & ~held)}"
+                    raise ScheduleError(reason, rank=rank, round=None, chunk=chunk)
+                if wanted and reference is not None and cell != reference:
+                    reason = "adds up in another order than a lower rank: the sums may differ in their last bits"
+                    raise ScheduleError(reason, rank=rank, round=None, chunk=chunk)
+                reference = cell if wanted else reference
+
+    def _wanted(self, rank: int, chunk: int) -> int:
+        """Return whose contributions a rank's chunk must hold at the end, a bit for each."""
+        match self.schedule.collective:
+            case Collective.ALL_REDUCE:
+                return (1 << self.schedule.num_ranks) - 1
+            case Collective.BROADCAST:
+                return 1 << self.schedule.root
+            case Collective.ALL_GATHER:
+                return 1 << chunk
+        assert self.schedule.neighbours is not None
+        return 1 << chunk if chunk == rank or chunk in self.schedule.neighbours[rank] else 0
+
+
+def _ranks(bits: int) -> str:
+    ranks = [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

@@ -1,0 +1,107 @@
+"""torch.distributed point-to-point on a process group of one's own, by ranks of that group."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+GRACE_S = 1.0
+"""How long past the deadline ranks tell each other whom they miss, before they give up."""
+
+
+class BrokenWire(RuntimeError):
+    """A wait failed: a connection is gone, that to ``peer`` where it is known, or the deadline has passed."""
+
+    def __init__(self, peer: int | None, *, timed_out: bool, cause: str) -> None:
+        self.peer = peer
+        self.timed_out = timed_out
+        super().__init__(cause)
+
+
+_NETWORK_TROUBLE = re.compile("connection|timed out|timeout|broken pipe|socket|unreachable", re.IGNORECASE)
+
+
+def as_broken_wire(error: RuntimeError, deadline: float) -> BrokenWire | None:
+    """Return what an error of torch.distributed says about the network; None if it speaks of something else.
+
+    >>> as_broken_wire(RuntimeError("Connection closed by peer"), time.monotonic() + 1).timed_out
+    False
+    """
+    if isinstance(error, BrokenWire):
+        return error
+    if not _NETWORK_TROUBLE.search(str(error)):
+        return None
+    return BrokenWire(None, timed_out=time.monotonic() >= deadline, cause=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A send or receive that was started; the tensor stays alive until it is over."""
+
+    work: dist.Work
+    peer: int
+    tensor: Tensor
+
+
+class Wire:
+    """Sends and receives bytes; whatever fails names the peer."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+
+    @staticmethod
+    def as_bytes(tensor: Tensor) -> Tensor:
+        """Return the same memory as bytes: no type is foreign to Gloo then."""
+        return tensor.view(torch.uint8)
+
+    def send(self, payload: Tensor, peer: int, tag: int) -> Pending:
+        """Start to send bytes."""
+        try:
+            work = dist.isend(payload, group=self.group, tag=tag, group_dst=peer)
+        except RuntimeError as error:
+            raise BrokenWire(peer, timed_out=False, cause=str(error)) from error
+        assert work is not None
+        return Pending(work, peer, payload)
+
+    def receive(self, target: Tensor, peer: int, tag: int) -> Pending:
+        """Start to receive into a tensor."""
+        target = self.as_bytes(target)
+        try:
+            work = dist.irecv(target, group=self.group, tag=tag, group_src=peer)
+        except RuntimeError as error:
+            raise BrokenWire(peer, timed_out=False, cause=str(error)) from error
+        assert work is not None
+        return Pending(work, peer, target)
+
+    def wait(self, pending: Pending, deadline: float, grace_s: float = GRACE_S) -> None:
+        """Wait until it is over, or until some time after the deadline.
+
+        Gloo closes all connections of the group when a wait runs out of time: the grace lets ranks talk before.
+        """
+        remaining_s = max(deadline - time.monotonic(), 0.0) + grace_s
+        try:
+            pending.work.wait(timedelta(seconds=remaining_s))
+        except RuntimeError as error:
+            timed_out = time.monotonic() >= deadline
+            raise BrokenWire(pending.peer, timed_out=timed_out, cause=str(error)) from error
+
+    def close(self, peers: Iterable[int]) -> None:
+        """Close every connection of the group, so that nobody waits for this rank any more.
+
+        Gloo has no call for it, but does it when a wait runs out of time. A peer that is gone makes the wait fail
+        at once instead, and nothing is closed: then the next peer is tried.
+        """
+        for peer in peers:
+            try:
+                self.wait(self.receive(torch.empty(1), peer, tag=0), deadline=-math.inf, grace_s=0.001)
+            except BrokenWire as broken:
+                if "Timed out" in str(broken):
+                    return

@@ -1,0 +1,70 @@
+"""One rank of a collective in which something goes wrong; prints what it saw as a line of JSON.
+
+lost.py STORE RANK NUM_RANKS COLLECTIVE ALGORITHM FATE: rank 1 dies, stops, comes late or never calls, after a few calls
+that went well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from headway import PeerLost
+from headway.collectives import Executor
+
+VICTIM = 1
+TIMEOUT_S = 3.0
+
+
+def call(executor: Executor, collective: str, algorithm: str) -> None:
+    tensor = torch.ones(100_000)
+    if collective == "all_reduce":
+        executor.all_reduce(tensor, algorithm)
+    elif collective == "all_gather":
+        executor.all_gather(tensor, algorithm)
+    elif collective == "broadcast":
+        executor.broadcast(tensor, VICTIM, algorithm)
+
+
+def suffer(fate: str) -> None:
+    if fate == "dies":
+        time.sleep(0.3)  # the others are waiting already
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif fate == "stops":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif fate == "late":
+        time.sleep(TIMEOUT_S + 3)
+
+
+def main(store: str, rank: int, num_ranks: int, collective: str, algorithm: str, fate: str) -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(store, num_ranks), rank=rank, world_size=num_ranks)
+    executor = Executor(timeout_s=TIMEOUT_S)
+    for _ in range(3):
+        call(executor, collective, algorithm)
+    dist.barrier()
+    if rank == VICTIM:
+        suffer(fate)
+    saw: dict[str, object] = {"rank": rank}
+    start = time.monotonic()
+    try:
+        for _ in range(100):
+            call(executor, collective, algorithm)
+    except PeerLost as error:
+        saw |= {"lost": error.ranks, "message": str(error), "seconds": time.monotonic() - start}
+        try:
+            call(executor, collective, algorithm)
+        except PeerLost as again:
+            saw["again"] = again.ranks
+    print(json.dumps(saw), flush=True)
+    os._exit(0)  # torch may abort when a group that broke is taken down
+
+
+if __name__ == "__main__":
+    store, rank, num_ranks, *rest = sys.argv[1:]
+    main(store, int(rank), int(num_ranks), *rest)

@@ -1,0 +1,277 @@
+"""Every collective on real ranks: right, bitwise equal, and repeatable."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from headway.collectives import ALGORITHMS, NATIVE, Collective, Executor
+
+pytestmark = pytest.mark.pool
+
+ALL_REDUCE = [*ALGORITHMS[Collective.ALL_REDUCE], NATIVE]
+ALL_GATHER = [*ALGORITHMS[Collective.ALL_GATHER], NATIVE]
+BROADCAST = [*ALGORITHMS[Collective.BROADCAST], NATIVE]
+NUM_RANKS = range(1, 10)
+SIZES = (0, 1, 5, 1000, 70_001)
+TIMEOUT_S = 20
+
+
+def tensor_of(rank: int, numel: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 * rank + numel)
+    if dtype == torch.uint8:
+        return torch.randint(0, 256, (numel,), generator=generator, dtype=dtype)
+    return torch.randn(numel, generator=generator).to(dtype)
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
+def reduce_everything(dtype: torch.dtype, sizes: tuple[int, ...]) -> dict:
+    with Executor(timeout_s=TIMEOUT_S) as executor:
+        return {
+            (algorithm, numel, repeat): executor.all_reduce(
+                tensor_of(executor.rank + 10 * repeat, numel, dtype), algorithm
+            )
+            for algorithm in ALL_REDUCE
+            for numel in sizes
+            for repeat in range(3)
+        }
+
+
+def check_sums(results: list[dict], num_ranks: int, dtype: torch.dtype, tolerance: float) -> None:
+    for (algorithm, numel, repeat), result in results[0].items():
+        parts = [tensor_of(rank + 10 * repeat, numel, dtype).double() for rank in range(num_ranks)]
+        expected = torch.stack(parts).sum(0)
+        torch.testing.assert_close(result.double(), expected, rtol=tolerance, atol=tolerance * num_ranks)
+        for other in results[1:]:
+            assert bits(other[algorithm, numel, repeat]) == bits(result), algorithm
+
+
+@pytest.mark.parametrize("num_ranks", NUM_RANKS)
+def test_all_reduce_is_the_sum_on_all_ranks_to_the_bit(pool, num_ranks):
+    results = pool.run(reduce_everything, torch.float32, SIZES, num_ranks=num_ranks)
+    check_sums(results, num_ranks, torch.float32, 1e-6)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 8])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 4e-3), (torch.bfloat16, 3e-2)])
+def test_half_precision_sums_are_equal_to_the_bit_too(pool, dtype, tolerance, num_ranks):
+    results = pool.run(reduce_everything, dtype, (5, 1001), num_ranks=num_ranks)
+    check_sums(results, num_ranks, dtype, tolerance)
+
+
+def gather_everything() -> dict:
+    with Executor(timeout_s=TIMEOUT_S) as executor:
+        return {
+            (algorithm, numel, dtype): executor.all_gather(tensor_of(executor.rank, numel, dtype), algorithm)
+            for algorithm in ALL_GATHER
+            for numel in SIZES
+            for dtype in (torch.uint8, torch.float32)
+            for _repeat in range(3)
+        }
+
+
+@pytest.mark.parametrize("num_ranks", NUM_RANKS)
+def test_all_gather_returns_every_message_in_order_of_rank(pool, num_ranks):
+    for result in pool.run(gather_everything, num_ranks=num_ranks):
+        for (_, numel, dtype), everyone in result.items():
+            assert everyone.shape == (num_ranks, numel)
+            for rank in range(num_ranks):
+                assert torch.equal(everyone[rank], tensor_of(rank, numel, dtype))
+
+
+def broadcast_everything() -> dict:
+    with Executor(timeout_s=TIMEOUT_S) as executor:
+        return {
+            (algorithm, numel, root): executor.broadcast(
+                tensor_of(executor.rank, numel, torch.uint8), root % executor.num_ranks, algorithm
+            )
+            for algorithm in BROADCAST
+            for numel in (0, 1, 5, 1_000_003)
+            for root in (0, 1, 2, 0)
+        }
+
+
+@pytest.mark.parametrize("num_ranks", NUM_RANKS)
+def test_broadcast_gives_everybody_the_tensor_of_the_root(pool, num_ranks):
+    for result in pool.run(broadcast_everything, num_ranks=num_ranks):
+        for (algorithm, numel, root), tensor in result.items():
+            assert torch.equal(tensor, tensor_of(root % num_ranks, numel, torch.uint8)), (algorithm, root)
+
+
+def exchange_with_neighbours(graph: list[list[int]]) -> dict[int, torch.Tensor]:
+    with Executor(timeout_s=TIMEOUT_S) as executor:
+        for _ in range(3):
+            messages = executor.neighbour_exchange(tensor_of(executor.rank, 1001, torch.uint8), graph)
+        return messages
+
+
+@pytest.mark.parametrize(
+    "graph", [[[]], [[1], [0]], [[1, 2], [0], [0]], [[1, 4], [0, 2], [1, 3], [2, 4], [3, 0]], [[1], [0], []]]
+)
+def test_neighbours_get_each_other_and_nobody_else(pool, graph):
+    for rank, messages in enumerate(pool.run(exchange_with_neighbours, graph, num_ranks=len(graph))):
+        assert sorted(messages) == sorted(graph[rank])
+        for peer, message in messages.items():
+            assert torch.equal(message, tensor_of(peer, 1001, torch.uint8))
+
+
+def reduce_nonfinite() -> list[torch.Tensor]:
+    with Executor(timeout_s=TIMEOUT_S) as executor:
+        tensor = tensor_of(executor.rank, 64)
+        payload = 0x7FC00000 + executor.rank  # NaNs that tell where they come from
+        tensor[3] = torch.tensor(payload, dtype=torch.int32).view(torch.float32)
+        tensor[4] = torch.inf if executor.rank == 0 else -torch.inf
+        tensor[5 + executor.rank] = torch.inf
+        return [executor.all_reduce(tensor.clone(), algorithm) for algorithm in ALGORITHMS[Collective.ALL_REDUCE]]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 5])
+def test_nan_and_inf_come_through_and_are_equal_to_the_bit(pool, num_ranks):
+    results = pool.run(reduce_nonfinite, num_ranks=num_ranks)
+    for of_ranks in zip(*results, strict=True):
+        assert of_ranks[0][3].isnan()
+        assert of_ranks[0][4].isnan()
+        assert of_ranks[0][5 : 5 + num_ranks].isinf().all()
+        assert len({bits(tensor) for tensor in of_ranks}) == 1
+
+
+def hurry_and_dawdle(algorithm: str) -> list[float]:
+    """Calls without a pause between them, while one rank after the other is late."""
+    with Executor(timeout_s=TIMEOUT_S) as executor:
+        sums = []
+        for call in range(24):
+            if call % executor.num_ranks == executor.rank:
+                time.sleep(0.01)
+            numel = (10, 10, 500)[call % 3]
+            sums.append(executor.all_reduce(torch.full((numel,), float(call + executor.rank)), algorithm)[-1].item())
+            sums.append(executor.broadcast(torch.full((numel,), float(executor.rank)), call % 3, "tree")[-1].item())
+        return sums
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS[Collective.ALL_REDUCE])
+def test_ranks_that_run_ahead_disturb_nobody(pool, algorithm):
+    expected = [value for call in range(24) for value in (3.0 * call + 3, float(call % 3))]
+    assert pool.run(hurry_and_dawdle, algorithm, num_ranks=3) == [expected] * 3
+
+
+def two_at_once() -> list[float]:
+    executors = [Executor(timeout_s=TIMEOUT_S) for _ in range(2)]
+    sums: list[list[float]] = [[], []]
+
+    def work(which: int) -> None:
+        for call in range(30):
+            tensor = torch.full((100,), float(which * 1000 + call))
+            sums[which].append(executors[which].all_reduce(tensor, "ring")[0].item())
+
+    threads = [threading.Thread(target=work, args=(which,)) for which in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    for executor in executors:
+        executor.close()
+    return sums
+
+
+def test_concurrent_collectives_do_not_mix(pool):
+    expected = [[3.0 * (which * 1000 + call) for call in range(30)] for which in range(2)]
+    assert pool.run(two_at_once, num_ranks=3) == [expected] * 3
+
+
+def forgetful() -> tuple[int, int]:
+    """More kinds of calls than memory allows to keep, again and again."""
+    with Executor(timeout_s=TIMEOUT_S, scratch_bytes=50_000) as executor:
+        most = 0
+        for call in range(60):
+            numel = 1000 * (1 + call % 7)
+            result = executor.all_reduce(torch.ones(numel), ("ring", "tree")[call % 2])
+            assert torch.equal(result, torch.full((numel,), float(executor.num_ranks)))
+            most = max(most, executor.scratch_bytes)
+        return most, executor.scratch_bytes
+
+
+def test_memory_for_buffers_is_bounded(pool):
+    largest_lane = 7000 * 4 * 3
+    for most, _ in pool.run(forgetful, num_ranks=3):
+        assert 0 < most <= 50_000 + largest_lane
+
+
+def in_a_subgroup() -> list[float]:
+    group = dist.new_group([1, 3])
+    if dist.get_rank() not in (1, 3):
+        return []
+    with Executor(group, timeout_s=TIMEOUT_S) as executor:
+        result = executor.all_reduce(torch.full((4,), float(dist.get_rank())), "ring")
+        return [executor.rank, executor.num_ranks, *executor.broadcast(result + executor.rank, 1, "tree").tolist()]
+
+
+def test_a_group_of_some_ranks_has_ranks_of_its_own(pool):
+    assert pool.run(in_a_subgroup, num_ranks=4) == [[], [0, 2, 5, 5, 5, 5], [], [1, 2, 5, 5, 5, 5]]
+
+
+def odd_layouts() -> list[torch.Tensor]:
+    with Executor(timeout_s=TIMEOUT_S) as executor:
+        matrix = torch.arange(12.0).view(3, 4).t()
+        every_second = torch.arange(10.0)[::2]
+        return [
+            executor.all_reduce(matrix.clone().t().contiguous().t(), "ring"),
+            executor.all_reduce(every_second, "halving_doubling"),
+            executor.all_gather(matrix, "bruck"),
+            executor.all_gather(matrix, NATIVE),
+            executor.broadcast(matrix + executor.rank, 1, "chain"),
+        ]
+
+
+def test_any_shape_and_stride_will_do(pool):
+    matrix = torch.arange(12.0).view(3, 4).t()
+    for reduced, strided, gathered, native, sent in pool.run(odd_layouts, num_ranks=2):
+        assert torch.equal(reduced, 2 * matrix)
+        assert torch.equal(strided, 2 * torch.arange(10.0)[::2])
+        assert torch.equal(gathered, torch.stack([matrix, matrix]))
+        assert torch.equal(native, gathered)
+        assert torch.equal(sent, matrix + 1)
+
+
+def misuse() -> list[str]:
+    executor = Executor(timeout_s=TIMEOUT_S)
+    messages = []
+    for wrong in (
+        lambda: Executor(timeout_s=0),
+        lambda: executor.all_reduce(torch.ones(3), "rings"),
+        lambda: executor.broadcast(torch.ones(3), 5, "tree"),
+        lambda: executor.broadcast(torch.ones(3), 5),
+        lambda: executor.neighbour_exchange(torch.ones(3), [[]]),
+        lambda: executor.all_reduce(torch.ones(3, device="meta"), "ring"),
+        lambda: executor.close() or executor.close() or executor.all_reduce(torch.ones(3), "ring"),
+    ):
+        try:
+            wrong()
+        except ValueError as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_wrong_use_is_a_value_error_that_says_what_to_do(pool):
+    for messages in pool.run(misuse, num_ranks=2):
+        assert messages == [
+            "timeout_s is 0, but a deadline must lie ahead: give seconds above 0",
+            "all_reduce has no algorithm 'rings': choose one of halving_doubling, one_shot, recursive_doubling, ring, "
+            "star, tree, two_shot",
+            "root is 5, but ranks go from 0 to 1",
+            "root is 5, but ranks go from 0 to 1",
+            "the graph has 1 ranks, but the group has 2",
+            "ring moves CPU tensors, not meta: use algorithm='native'",
+            "this executor is closed: make a new one",
+        ]
+
+
+def test_without_a_process_group_it_says_what_to_call():
+    with pytest.raises(ValueError, match="init_process_group"):
+        Executor()

@@ -1,0 +1,70 @@
+"""A rank that dies, stops or comes late: every other rank names it, soon, and nobody hangs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("scripts") / "lost.py"
+NUM_RANKS = 5
+TIMEOUT_S = 3.0
+
+
+@pytest.fixture
+def run_ranks(tmp_path):
+    workers: list[subprocess.Popen] = []
+
+    def run(collective: str, algorithm: str, fate: str, waits_for: list[int]) -> dict[int, dict]:
+        command = [sys.executable, str(SCRIPT), str(tmp_path / "store")]
+        for rank in range(NUM_RANKS):
+            args = [str(rank), str(NUM_RANKS), collective, algorithm, fate]
+            workers.append(subprocess.Popen([*command, *args], stdout=subprocess.PIPE, text=True))
+        return {rank: json.loads(workers[rank].communicate(timeout=60)[0]) for rank in waits_for}
+
+    yield run
+    for worker in workers:
+        worker.kill()
+        worker.communicate()
+
+
+OTHERS = [0, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm"),
+    [
+        ("all_reduce", "ring"),
+        ("all_reduce", "tree"),
+        ("all_reduce", "halving_doubling"),
+        ("all_reduce", "one_shot"),
+        ("all_reduce", "native"),
+        ("all_gather", "bruck"),
+        ("broadcast", "tree"),
+    ],
+)
+def test_all_others_name_a_rank_that_dies(run_ranks, collective, algorithm):
+    for saw in run_ranks(collective, algorithm, "dies", OTHERS).values():
+        assert saw["lost"] == saw["again"] == [1]
+        assert saw["message"].startswith("lost rank 1 (in " + collective)
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm"),
+    [("all_reduce", "ring"), ("all_reduce", "one_shot"), ("all_reduce", "native"), ("broadcast", "chain")],
+)
+def test_all_others_name_a_rank_that_stops(run_ranks, collective, algorithm):
+    for saw in run_ranks(collective, algorithm, "stops", OTHERS).values():
+        assert saw["lost"] == saw["again"] == [1]
+        assert saw["message"].startswith("no answer from rank 1 within 3 s")
+        assert saw["seconds"] >= TIMEOUT_S
+
+
+def test_a_rank_that_comes_too_late_is_told_so(run_ranks):
+    saw = run_ranks("all_reduce", "two_shot", "late", [0, 1, 2, 3, 4])
+    assert [saw[rank]["lost"] for rank in OTHERS] == [[1]] * 4
+    assert saw[1]["lost"] == []
+    assert saw[1]["message"].startswith("the other ranks have given up waiting for this one")
