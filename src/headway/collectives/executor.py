@@ -71,6 +71,7 @@ class Executor:
         wire = Wire(self._groups["gloo"])
         self._lanes = Lanes(wire, self.rank, scratch_bytes)
         self._watch = Watch(wire, self.rank, self.num_ranks)
+        self._lane_at_rest: Lane | None = None
         self._num_calls = 0
         self._lost: PeerLost | None = None
 
@@ -102,7 +103,7 @@ class Executor:
         schedule = build_for(Collective.ALL_REDUCE, algorithm, self.num_ranks, tensor.nbytes)
         with self._scheduled(schedule, tensor) as lane:
             lane.buffer.view_as(tensor).copy_(tensor)
-            lane.run(self._deadline)
+            self._run(lane)
             return tensor.copy_(lane.buffer.view_as(tensor))
 
     def all_gather(self, message: Tensor, algorithm: str = NATIVE) -> Tensor:
@@ -132,7 +133,7 @@ class Executor:
         with self._scheduled(schedule, tensor) as lane:
             if self.rank == root:
                 lane.buffer.view_as(tensor).copy_(tensor)
-            lane.run(self._deadline)
+            self._run(lane)
             return tensor if self.rank == root else tensor.copy_(lane.buffer.view_as(tensor))
 
     def neighbour_exchange(self, message: Tensor, neighbours: Sequence[Iterable[int]]) -> dict[int, Tensor]:
@@ -154,19 +155,23 @@ class Executor:
         """Run a lane whose chunks are messages; return a view of all of them."""
         everyone = lane.buffer.view(self.num_ranks, *message.shape)
         everyone[self.rank].copy_(message)
-        lane.run(self._deadline)
+        self._run(lane)
         return everyone
+
+    def _run(self, lane: Lane) -> None:
+        """Run a lane; while it waits, post the receives of the one used before, which is at rest now."""
+        lane.run(self._deadline, self._lane_at_rest.post if self._lane_at_rest else lambda: None)
 
     @contextmanager
     def _scheduled(self, schedule: Schedule, tensor: Tensor) -> Iterator[Lane]:
-        """Compare, find the lane, and post the receives of the next call when this one is over."""
+        """Compare, and find the lane."""
         if tensor.device.type != "cpu":
             raise ValueError(f"{schedule.algorithm} moves CPU tensors, not {tensor.device}: use algorithm='native'")
         lanes: list[Lane] = []
         with self._call(str(schedule), tensor, lambda: lanes[0].waited_for() if lanes else self._others()):
             lanes.append(self._lanes.next(schedule, tensor.numel(), tensor.dtype))
             yield lanes[0]
-            lanes[0].post()
+            self._lane_at_rest = lanes[0]
 
     def _native(
         self, collective: Collective, tensor: Tensor, run: Callable[[dist.ProcessGroup], Any], root: int | None = None

@@ -1,18 +1,19 @@
 """A lane: one rank's program with buffers and tags of its own, its receives posted ahead.
 
 torch's Gloo sends only when the receiver's notice has come that it is ready; one that is given late costs another
-α. So a lane posts all receives of its *next* call as soon as the last is over, long before anybody sends. That is
-safe because buffers belong to the lane: what comes early lands there, and callers get copies.
+α. So a lane's receives are posted during the call before, long before anybody sends. That is safe because buffers
+belong to the lane: what comes early lands there, and callers get copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 
 import torch
 from torch import Tensor
 
-from headway.collectives.program import Program, Send, Settle, Take
+from headway.collectives.program import Program, Send, Settle, Step, Take
 from headway.collectives.schedule import PlacedTransfer
 from headway.collectives.wire import Pending, Wire
 
@@ -65,25 +66,40 @@ class Lane:
             for placed in program.receives
             if placed.transfer.reduce
         }
-        self._steps = [step for step in map(self._compile, program.steps) if step is not None]
+        steps = [step for step in program.steps if self._chunks(_first(step)).numel()]
+        self._num_first_sends = len(list(takewhile(lambda step: isinstance(step, Send), steps)))
+        self._steps = [self._compile(step) for step in steps]
         self._coming: dict[int, Pending] = {}
         self._leaving: dict[int, Pending] = {}
         self._deadline = 0.0
-        self.post()
+        self._is_posted = False
 
     @property
     def num_bytes(self) -> int:
         """How much memory the lane holds."""
         return self.buffer.nbytes + sum(landing.nbytes for landing in self._landings.values())
 
-    def run(self, deadline: float) -> None:
-        """Take every step, until ``deadline`` (of `time.monotonic`); the buffer then holds the result."""
+    def run(self, deadline: float, meanwhile: Callable[[], None]) -> None:
+        """Take every step, until ``deadline`` (of `time.monotonic`); the buffer then holds the result.
+
+        Args:
+            deadline: When to give up.
+            meanwhile: Called when there is nothing left to send before something has to be waited for.
+        """
         self._deadline = deadline
-        for step in self._steps:
+        self.post()
+        self._is_posted = False
+        for step in self._steps[: self._num_first_sends]:
+            step()
+        meanwhile()
+        for step in self._steps[self._num_first_sends :]:
             step()
 
     def post(self) -> None:
-        """Post the receives of the next call: the buffer may change from now on."""
+        """Post the receives of the next call, unless they are: the buffer may change from now on."""
+        if self._is_posted:
+            return
+        self._is_posted = True
         for placed in self._program.receives:
             target = self._landings.get(placed.place, self._chunks(placed))
             if target.numel():
@@ -96,20 +112,17 @@ class Lane:
     def _chunks(self, placed: PlacedTransfer) -> Tensor:
         return self.buffer[self._bounds[placed.transfer.start] : self._bounds[placed.transfer.stop]]
 
-    def _compile(self, step: Send | Settle | Take) -> Callable[[], None] | None:
-        """Bind a step to its tensors once; one that moves nothing is left out."""
-        first = step.came[0] if isinstance(step, Take) else step.placed
+    def _compile(self, step: Step) -> Callable[[], None]:
+        """Bind a step to its tensors, once for all calls."""
+        first = _first(step)
         chunks = self._chunks(first)
-        if chunks.numel() == 0:
-            return None
         if isinstance(step, Send):
             return self._sender(first, chunks)
         if isinstance(step, Settle):
             return lambda: self._wait(self._leaving, first.place)
-        places = [placed.place for placed in step.came]
-        if not step.transfer.reduce:
-            return lambda: self._wait(self._coming, places[0])
-        return self._adder(step, places, chunks)
+        if step.transfer.reduce:
+            return self._adder(step, chunks)
+        return lambda: self._wait(self._coming, first.place)
 
     def _sender(self, placed: PlacedTransfer, chunks: Tensor) -> Callable[[], None]:
         peer, number, payload = placed.transfer.dst, tag(self.id, placed.place), self._wire.as_bytes(chunks)
@@ -119,7 +132,8 @@ class Lane:
 
         return send
 
-    def _adder(self, take: Take, places: list[int], chunks: Tensor) -> Callable[[], None]:
+    def _adder(self, take: Take, chunks: Tensor) -> Callable[[], None]:
+        places = [placed.place for placed in take.came]
         landings = [self._landings[place] for place in places]
         num_below = sum(placed.transfer.src < self._program.rank for placed in take.came)
         below, above = landings[:num_below], landings[num_below:]
@@ -134,6 +148,10 @@ class Lane:
     def _wait(self, pending: dict[int, Pending], place: int) -> None:
         self._wire.wait(pending[place], self._deadline)
         del pending[place]
+
+
+def _first(step: Step) -> PlacedTransfer:
+    return step.came[0] if isinstance(step, Take) else step.placed
 
 
 def add_in_order(below: list[Tensor], own: Tensor, above: list[Tensor]) -> None:

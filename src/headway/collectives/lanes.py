@@ -13,8 +13,7 @@ from headway.collectives.schedule import Schedule
 from headway.collectives.wire import Wire
 
 _DEPTH = 2
-"""Lanes that take turns. The receives of the next call are then out since the end of the last but one, so that even
-calls that follow each other without a pause find them posted."""
+"""Lanes that take turns: the receives of one are posted during the call of the other."""
 
 Key = tuple[Schedule, int, torch.dtype, int]
 
