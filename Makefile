@@ -24,9 +24,11 @@ check: $(INSTALLED)  ## style, types, and the direction of imports
 test: $(INSTALLED)  ## all tests
 	$(BIN)/python -m pytest
 
-bench: $(INSTALLED)  ## the benchmarks; about twelve minutes
+bench: $(INSTALLED)  ## the benchmarks; about an hour
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/lab.py
+	$(BIN)/python benchmarks/collectives.py
+	$(BIN)/python benchmarks/collectives_map.py
 
 clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
