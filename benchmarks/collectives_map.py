@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import matplotlib.pyplot as plt
 import typer
-from collectives import LATENCIES_MS, PAYLOADS, RATES_MBPS, Cell, Outcome, size
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
+
+from collectives import LATENCIES_MS, PAYLOADS, RATES_MBPS, Cell, Outcome, size
 
 COLOURS = {
     "native": "#9aa0a6",

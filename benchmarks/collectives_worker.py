@@ -43,13 +43,12 @@ def measure(
     executor: Executor, call: Callable[[], object], latency_s: float, num_calls: int, *, from_root: bool
 ) -> list[float]:
     """Return the seconds of each of some calls, until the last rank is done."""
-    warm_up_s = timed(call)
-    if warm_up_s < LONG_S:
-        timed(call)  # the second of the two lanes
-    everyone = gather(executor, [time.monotonic(), warm_up_s])
-    begin, slowest_s = everyone[:, 0].max().item() + 0.02 + 2 * latency_s, everyone[:, 1].max().item()
+    slowest_s = gather(executor, [timed(call)]).max().item()
     if slowest_s > LONG_S:
         num_calls = 1
+    else:
+        timed(call)  # the second of the two lanes
+    begin = gather(executor, [time.monotonic()]).max().item() + 0.02 + 2 * latency_s
     times = []
     for number in range(num_calls):
         time.sleep(max(0.0, begin + number * (1.3 * slowest_s + 0.01) - time.monotonic()))

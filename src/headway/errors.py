@@ -12,6 +12,7 @@ A wrong argument is a plain ``ValueError``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class HeadwayError(Exception):
@@ -46,6 +47,9 @@ class MismatchError(HeadwayError):
         lines = "".join(f"\n  rank {rank}: {intent}" for rank, intent in enumerate(intents))
         super().__init__(f"ranks disagree about the next collective:{lines}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MismatchError, (self.intents,)
+
 
 class PeerLost(HeadwayError):
     """Ranks are gone, or have not answered before the deadline; ``ranks`` names them, alike on all ranks still there.
@@ -53,11 +57,14 @@ class PeerLost(HeadwayError):
     No rank is named where all others are there, but went on without this one, which came too late.
     """
 
-    def __init__(self, ranks: Iterable[int], *, doing: str, after_s: float | None = None) -> None:
+    def __init__(self, ranks: Iterable[int], doing: str, after_s: float | None = None) -> None:
         self.ranks = tuple(sorted(ranks))
         self.doing = doing
         self.after_s = after_s
         super().__init__(f"{self._what_happened()} (in {doing})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PeerLost, (self.ranks, self.doing, self.after_s)
 
     def _what_happened(self) -> str:
         if not self.ranks:

@@ -20,6 +20,8 @@ def disagree(about: str) -> str:
         try:
             if about == "collective" and odd:
                 executor.all_gather(torch.ones(3), "ring")
+            elif about == "graph":
+                executor.neighbour_exchange(torch.ones(3), [[1], [0], []] if odd else [[1, 2], [0], [0]])
             elif about == "root":
                 executor.broadcast(torch.ones(3), int(odd), "tree")
             else:
@@ -36,11 +38,12 @@ def disagree(about: str) -> str:
 @pytest.mark.parametrize(
     ("about", "usual", "odd"),
     [
-        ("collective", "all_reduce by ring over 3 ranks, 3 x torch.float32", "all_gather by ring"),
-        ("size", "ring over 3 ranks, 3 x torch.float32", "ring over 3 ranks, 4 x torch.float32"),
+        ("collective", "3 x torch.float32", "all_gather by ring"),
+        ("size", "3 x torch.float32", "4 x torch.float32"),
         ("dtype", "3 x torch.float32", "3 x torch.float16"),
         ("algorithm", "all_reduce by ring", "all_reduce by tree"),
         ("native", "all_reduce by ring", "all_reduce by native"),
+        ("graph", "neighbour_exchange by direct", "neighbour_exchange by direct"),
         ("root", "broadcast by tree from rank 0", "broadcast by tree from rank 1"),
     ],
 )
@@ -52,7 +55,7 @@ def test_every_rank_is_shown_what_all_are_about_to_do(pool, about, usual, odd):
         assert usual in lines[0]
         assert usual in lines[2]
         assert odd in lines[1]
-        assert "call 1" in lines[0]
+        assert "call 2" in lines[0]
 
 
 def agree() -> list[float]:

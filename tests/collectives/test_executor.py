@@ -185,22 +185,52 @@ def test_concurrent_collectives_do_not_mix(pool):
     assert pool.run(two_at_once, num_ranks=3) == [expected] * 3
 
 
-def forgetful() -> tuple[int, int]:
-    """More kinds of calls than memory allows to keep, again and again."""
-    with Executor(timeout_s=TIMEOUT_S, scratch_bytes=50_000) as executor:
+def forgetful(scratch_bytes: int) -> int:
+    """More kinds of calls than memory allows to keep, again and again; return the most that was kept."""
+    with Executor(timeout_s=TIMEOUT_S, scratch_bytes=scratch_bytes) as executor:
         most = 0
-        for call in range(60):
+        for call in range(90):
             numel = 1000 * (1 + call % 7)
-            result = executor.all_reduce(torch.ones(numel), ("ring", "tree")[call % 2])
+            result = executor.all_reduce(torch.ones(numel), ("ring", "tree", "star")[call // 3 % 3])
             assert torch.equal(result, torch.full((numel,), float(executor.num_ranks)))
             most = max(most, executor.scratch_bytes)
-        return most, executor.scratch_bytes
+        return most
 
 
-def test_memory_for_buffers_is_bounded(pool):
-    largest_lane = 7000 * 4 * 3
-    for most, _ in pool.run(forgetful, num_ranks=3):
-        assert 0 < most <= 50_000 + largest_lane
+LARGEST_LANE = 7000 * 4 * (1 + 3)  # a star's server among four
+
+
+@pytest.mark.parametrize("scratch_bytes", [0, 30_000, LARGEST_LANE, 300_000])
+def test_memory_for_buffers_is_bounded(pool, scratch_bytes):
+    """Ranks need different amounts, a star's server most: they must forget the same lanes all the same."""
+    for most in pool.run(forgetful, scratch_bytes, num_ranks=4):
+        assert 0 < most <= max(scratch_bytes, LARGEST_LANE)
+
+
+def one_after_the_other() -> list[float]:
+    sums = []
+    for _ in range(4):
+        with Executor(timeout_s=TIMEOUT_S) as executor:
+            sums.append(executor.all_reduce(torch.ones(1000), "ring")[0].item())
+            executor.broadcast(torch.ones(100_000), 0, "tree")  # the root is done first, and closes
+    return sums
+
+
+def test_executors_can_be_made_one_after_the_other(pool):
+    assert pool.run(one_after_the_other, num_ranks=3) == [[3.0] * 4] * 3
+
+
+def with_gradients() -> list[list[float]]:
+    with Executor(timeout_s=TIMEOUT_S) as executor:
+        return [
+            executor.all_reduce(torch.nn.Parameter(torch.ones(3)), algorithm).tolist()
+            for algorithm in (*ALL_REDUCE, *ALL_REDUCE)
+        ] + [executor.broadcast(torch.nn.Parameter(torch.ones(3)), 1, algorithm).tolist() for algorithm in BROADCAST]
+
+
+def test_parameters_can_be_sent_as_they_are(pool):
+    for results in pool.run(with_gradients, num_ranks=2):
+        assert results == [[2.0] * 3] * (2 * len(ALL_REDUCE)) + [[1.0] * 3] * len(BROADCAST)
 
 
 def in_a_subgroup() -> list[float]:
@@ -226,17 +256,21 @@ def odd_layouts() -> list[torch.Tensor]:
             executor.all_gather(matrix, "bruck"),
             executor.all_gather(matrix, NATIVE),
             executor.broadcast(matrix + executor.rank, 1, "chain"),
+            executor.all_reduce(torch.arange(10.0)[::2], NATIVE),
+            executor.broadcast((torch.arange(20.0) + executor.rank)[::2], 1, NATIVE),
         ]
 
 
 def test_any_shape_and_stride_will_do(pool):
     matrix = torch.arange(12.0).view(3, 4).t()
-    for reduced, strided, gathered, native, sent in pool.run(odd_layouts, num_ranks=2):
+    for reduced, strided, gathered, native, sent, summed, received in pool.run(odd_layouts, num_ranks=2):
         assert torch.equal(reduced, 2 * matrix)
         assert torch.equal(strided, 2 * torch.arange(10.0)[::2])
         assert torch.equal(gathered, torch.stack([matrix, matrix]))
         assert torch.equal(native, gathered)
         assert torch.equal(sent, matrix + 1)
+        assert torch.equal(summed, strided)
+        assert torch.equal(received, torch.arange(1.0, 21.0)[::2])
 
 
 def misuse() -> list[str]:
@@ -244,6 +278,7 @@ def misuse() -> list[str]:
     messages = []
     for wrong in (
         lambda: Executor(timeout_s=0),
+        lambda: Executor(scratch_bytes=-1),
         lambda: executor.all_reduce(torch.ones(3), "rings"),
         lambda: executor.broadcast(torch.ones(3), 5, "tree"),
         lambda: executor.broadcast(torch.ones(3), 5),
@@ -262,6 +297,7 @@ def test_wrong_use_is_a_value_error_that_says_what_to_do(pool):
     for messages in pool.run(misuse, num_ranks=2):
         assert messages == [
             "timeout_s is 0, but a deadline must lie ahead: give seconds above 0",
+            "scratch_bytes is -1, but must be 0 or more",
             "all_reduce has no algorithm 'rings': choose one of halving_doubling, one_shot, recursive_doubling, ring, "
             "star, tree, two_shot",
             "root is 5, but ranks go from 0 to 1",

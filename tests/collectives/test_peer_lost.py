@@ -68,3 +68,15 @@ def test_a_rank_that_comes_too_late_is_told_so(run_ranks):
     assert [saw[rank]["lost"] for rank in OTHERS] == [[1]] * 4
     assert saw[1]["lost"] == []
     assert saw[1]["message"].startswith("the other ranks have given up waiting for this one")
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "one_shot", "native"])
+def test_a_rank_that_is_only_busy_is_not_named(run_ranks, algorithm):
+    for saw in run_ranks("all_reduce", algorithm, "dies while one is busy", OTHERS).values():
+        assert saw["lost"] == [1]
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "one_shot"])
+def test_notices_of_a_call_that_went_well_are_forgotten(run_ranks, algorithm):
+    for saw in run_ranks("all_reduce", algorithm, "dies after a scare", OTHERS).values():
+        assert saw["lost"] == [1]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway import MismatchError, PeerLost
 from headway.collectives import (
     ALGORITHMS,
     Collective,
@@ -18,7 +20,7 @@ from headway.collectives import (
     neighbour_exchange,
     verify,
 )
-from headway.collectives.program import Program, Send, Take, lower
+from headway.collectives.program import Program, Send, Settle, Take, lower
 
 EVERY = [(collective, name) for collective, known in ALGORITHMS.items() for name in known]
 NUM_RANKS = range(1, 65)
@@ -159,7 +161,11 @@ def test_ranks_that_wait_for_each_other_are_found():
     waits_first = []
     for rank in range(2):
         program = lower(schedule, rank)
-        waits_first.append(replace(program, steps=tuple(sorted(program.steps, key=lambda s: isinstance(s, Send)))))
+        waits_first.append(
+            replace(
+                program, steps=tuple(sorted(program.steps, key=lambda step: (Take, Send, Settle).index(type(step))))
+            )
+        )
     rank, number, chunk, text = culprit(schedule, waits_first)
     assert (rank, number, chunk) == (0, 0, 0)
     assert "deadlock" in text
@@ -177,7 +183,40 @@ def test_a_program_that_forgets_to_take_is_found():
     programs = [lower(schedule, rank) for rank in range(3)]
     forgetful = [step for step in programs[1].steps if not isinstance(step, Take)]
     programs[1] = replace(programs[1], steps=tuple(forgetful))
-    assert culprit(schedule, programs)[0] in (0, 1, 2)
+    rank, number, _, text = culprit(schedule, programs)
+    assert (rank, number) == (2, 2)  # the first that notices what rank 1 has passed on
+    assert "loses the contribution of" in text
+
+
+def without_settling(program: Program) -> Program:
+    return replace(program, steps=tuple(step for step in program.steps if not isinstance(step, Settle)))
+
+
+def test_a_sum_under_a_send_is_found():
+    schedule = build(Collective.ALL_REDUCE, "recursive_doubling", 2)
+    rank, number, chunk, text = culprit(schedule, [without_settling(lower(schedule, rank)) for rank in range(2)])
+    assert (rank, number, chunk) == (1, 0, 0)
+    assert "changes while it is still being sent (rank 1 adds chunk 0 to rank 0)" in text
+
+
+def test_a_send_that_outlives_the_program_is_found():
+    schedule = build(Collective.BROADCAST, "tree", 2)
+    assert (
+        "still being sent when the program ends"
+        in culprit(schedule, [without_settling(lower(schedule, 0)), lower(schedule, 1)])[3]
+    )
+
+
+def test_a_copy_that_may_land_under_a_send_is_found():
+    """Rank 0 sends its part to rank 1; a copy of the sum from rank 2 might come before rank 1 has got it."""
+    rounds = (
+        (Transfer(0, 2, 0, 1, reduce=True),),
+        (Transfer(0, 1, 0, 1),),
+        (Transfer(2, 0, 0, 1),),
+    )
+    schedule = Schedule(Collective.NEIGHBOUR_EXCHANGE, "test", 3, 1, rounds, neighbours=((), (), ()))
+    with pytest.raises(ScheduleError):
+        verify(schedule)
 
 
 def test_every_transfer_is_needed():
@@ -215,6 +254,36 @@ def test_no_chunk_is_reduced_by_the_wrong_kind():
 def test_what_is_not_in_the_catalogue_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         build(*arguments)
+
+
+def test_names_do_as_collectives():
+    assert build("broadcast", "tree", 4, root=2) is build(Collective.BROADCAST, "tree", 4, root=2)
+    assert build("broadcast", "tree", 4, root=2).root == 2
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "message"),
+    [
+        ("ring", {"root": 1}, "all_reduce has none"),
+        ("ring", {"num_chunks": 4}, "it is for a chain"),
+    ],
+)
+def test_options_that_do_nothing_are_refused(algorithm, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(Collective.ALL_REDUCE, algorithm, 4, **options)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ScheduleError("reason", rank=1, round=None, chunk=3),
+        PeerLost([3, 1], "all_reduce", 2.0),
+        MismatchError(["a", "b"]),
+    ],
+)
+def test_errors_survive_a_pickle(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 def test_a_root_out_of_range_is_refused():

@@ -28,19 +28,28 @@ _CHAIN_CHUNK_BYTES = 1 << 17
 _CHAIN_MAX_CHUNKS = 64
 
 
-@lru_cache(maxsize=4096)
 def build(
-    collective: Collective, algorithm: str, num_ranks: int, *, root: int = 0, num_chunks: int | None = None
+    collective: Collective | str, algorithm: str, num_ranks: int, *, root: int = 0, num_chunks: int | None = None
 ) -> Schedule:
     """Return the schedule of a named algorithm; the same object for the same arguments.
 
     >>> print(build(Collective.ALL_REDUCE, "ring", 4))
     all_reduce by ring over 4 ranks
     """
+    collective = Collective(collective)
     if num_ranks < 1:
         raise ValueError(f"num_ranks is {num_ranks}, but there must be 1 or more")
     if not 0 <= root < num_ranks:
         raise ValueError(f"root is {root}, but ranks go from 0 to {num_ranks - 1}")
+    if root and collective is not Collective.BROADCAST:
+        raise ValueError(f"root is {root}, but {collective.value} has none: leave it out")
+    if num_chunks is not None and (algorithm != "chain" or num_chunks < 1):
+        raise ValueError(f"num_chunks is {num_chunks}, but it is for a chain, and must be 1 or more")
+    return _build(collective, algorithm, num_ranks, root, num_chunks)
+
+
+@lru_cache(maxsize=4096)
+def _build(collective: Collective, algorithm: str, num_ranks: int, root: int, num_chunks: int | None) -> Schedule:
     builder = _builder(collective, algorithm)
     if collective is not Collective.BROADCAST:
         return builder(num_ranks)

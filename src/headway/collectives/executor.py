@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from headway.collectives import agreement
 from headway.collectives.catalogue import build_for
+from headway.collectives.groups import OwnGroups
 from headway.collectives.lane import Lane
 from headway.collectives.lanes import Lanes
 from headway.collectives.neighbours import neighbour_exchange
 from headway.collectives.schedule import Collective, Schedule
 from headway.collectives.watch import Call, Watch
 from headway.collectives.wire import GRACE_S, BrokenWire, Wire, as_broken_wire
-from headway.errors import PeerLost
+from headway.errors import HeadwayError, PeerLost
 
 NATIVE = "native"
 """torch's own collective: the best choice for dense payloads on fast networks, and the only one on NCCL."""
 
 DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_SCRATCH_BYTES = 1 << 28
+_FOREVER_S = 1e9
+_PATIENCE_S = 5.0
+"""How long a rank that closes waits for the others to do so."""
 
 
 class Executor:
@@ -60,52 +65,64 @@ class Executor:
     ) -> None:
         if not dist.is_initialized():
             raise ValueError("there is no process group: call torch.distributed.init_process_group first")
-        if not timeout_s > 0:
+        if not 0 < timeout_s < _FOREVER_S:
             raise ValueError(f"timeout_s is {timeout_s}, but a deadline must lie ahead: give seconds above 0")
+        if scratch_bytes < 0:
+            raise ValueError(f"scratch_bytes is {scratch_bytes}, but must be 0 or more")
         self.rank = dist.get_rank(group)
+        if self.rank < 0:
+            raise ValueError("this process is not in the group: make the executor on its ranks only")
         self.num_ranks = dist.get_world_size(group)
         self._global_ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
         self._timeout_s = timeout_s
         self._compares = agreement.wanted(debug)
-        self._groups = _own_groups(dist.get_backend(group), self._global_ranks, timeout_s)
-        wire = Wire(self._groups["gloo"])
-        self._lanes = Lanes(wire, self.rank, scratch_bytes)
-        self._watch = Watch(wire, self.rank, self.num_ranks)
+        self._groups: OwnGroups | None = OwnGroups(group, timeout_s + GRACE_S)
+        self._wire = Wire(self._groups.cpu)
+        self._lanes = Lanes(self._wire, self.rank, scratch_bytes)
+        self._watch = Watch(self._wire, self.rank, self.num_ranks)
         self._lane_at_rest: Lane | None = None
         self._num_calls = 0
-        self._lost: PeerLost | None = None
+        self._deadline = 0.0
+        self._broken: HeadwayError | None = None
 
     def __enter__(self) -> Executor:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        self._close(parting=error_type is None)
 
     def close(self) -> None:
-        """Give back threads, buffers and process groups; a second call does nothing."""
-        if not self._groups:
+        """Give back threads, buffers and process groups, once all ranks are here; a second call does nothing."""
+        self._close(parting=True)
+
+    def _close(self, *, parting: bool) -> None:
+        groups, self._groups = self._groups, None
+        if groups is None:
             return
         self._watch.close()
-        for group in self._groups.values():
-            dist.destroy_process_group(group)
-        self._groups = {}
+        if parting and self._broken is None and dist.is_initialized():
+            groups.part(min(self._timeout_s, _PATIENCE_S))
+        groups.destroy()
 
     @property
     def scratch_bytes(self) -> int:
-        """How much memory buffers keep between calls."""
+        """How much memory buffers keep between calls, at the rank that needs most."""
         return self._lanes.num_bytes
 
+    @torch.no_grad()
     def all_reduce(self, tensor: Tensor, algorithm: str = NATIVE) -> Tensor:
         """Replace ``tensor`` by its sum over ranks, and return it."""
         if algorithm == NATIVE:
-            self._native(Collective.ALL_REDUCE, tensor, lambda group: dist.all_reduce(tensor, group=group))
-            return tensor
+            flat = tensor.contiguous()
+            self._native(Collective.ALL_REDUCE, flat, lambda group: dist.all_reduce(flat, group=group))
+            return tensor if flat is tensor else tensor.copy_(flat)
         schedule = build_for(Collective.ALL_REDUCE, algorithm, self.num_ranks, tensor.nbytes)
         with self._scheduled(schedule, tensor) as lane:
             lane.buffer.view_as(tensor).copy_(tensor)
             self._run(lane)
             return tensor.copy_(lane.buffer.view_as(tensor))
 
+    @torch.no_grad()
     def all_gather(self, message: Tensor, algorithm: str = NATIVE) -> Tensor:
         """Return every rank's message, in order of rank, along a new first dimension. All have the same shape."""
         if algorithm == NATIVE:
@@ -120,15 +137,17 @@ class Executor:
             everyone = self._exchange(lane, message)
             return everyone.clone()
 
+    @torch.no_grad()
     def broadcast(self, tensor: Tensor, root: int, algorithm: str = NATIVE) -> Tensor:
         """Replace ``tensor`` by that of rank ``root`` of the group, and return it."""
         if not 0 <= root < self.num_ranks:
             raise ValueError(f"root is {root}, but ranks go from 0 to {self.num_ranks - 1}")
         if algorithm == NATIVE:
+            flat = tensor.contiguous()
             self._native(
-                Collective.BROADCAST, tensor, lambda group: dist.broadcast(tensor, group=group, group_src=root), root
+                Collective.BROADCAST, flat, lambda group: dist.broadcast(flat, group=group, group_src=root), root
             )
-            return tensor
+            return tensor if flat is tensor else tensor.copy_(flat)
         schedule = build_for(Collective.BROADCAST, algorithm, self.num_ranks, tensor.nbytes, root=root)
         with self._scheduled(schedule, tensor) as lane:
             if self.rank == root:
@@ -136,6 +155,7 @@ class Executor:
             self._run(lane)
             return tensor if self.rank == root else tensor.copy_(lane.buffer.view_as(tensor))
 
+    @torch.no_grad()
     def neighbour_exchange(self, message: Tensor, neighbours: Sequence[Iterable[int]]) -> dict[int, Tensor]:
         """Send ``message`` to this rank's neighbours, and return theirs by rank.
 
@@ -159,8 +179,23 @@ class Executor:
         return everyone
 
     def _run(self, lane: Lane) -> None:
-        """Run a lane; while it waits, post the receives of the one used before, which is at rest now."""
-        lane.run(self._deadline, self._lane_at_rest.post if self._lane_at_rest else lambda: None)
+        """Run a lane; while it waits, post the receives of the one used before, which is at rest now.
+
+        Whatever ends a call halfway, be it Ctrl-C, leaves ranks apart for good.
+        """
+        try:
+            lane.run(self._deadline, self._post_at_rest)
+        except BrokenWire:
+            raise
+        except BaseException:
+            self._broken = HeadwayError("an earlier call was interrupted: make a new executor, on all ranks")
+            self._wire.close(self._others())
+            raise
+
+    def _post_at_rest(self) -> None:
+        if self._lane_at_rest is not None:
+            with contextlib.suppress(BrokenWire):  # if anybody needs what is gone, the lane's next call will tell
+                self._lane_at_rest.post()
 
     @contextmanager
     def _scheduled(self, schedule: Schedule, tensor: Tensor) -> Iterator[Lane]:
@@ -168,7 +203,8 @@ class Executor:
         if tensor.device.type != "cpu":
             raise ValueError(f"{schedule.algorithm} moves CPU tensors, not {tensor.device}: use algorithm='native'")
         lanes: list[Lane] = []
-        with self._call(str(schedule), tensor, lambda: lanes[0].waited_for() if lanes else self._others()):
+        what = f"{schedule} ({schedule.fingerprint:08x})"
+        with self._call(str(schedule), what, tensor, lambda: lanes[0].waited_for() if lanes else frozenset()):
             lanes.append(self._lanes.next(schedule, tensor.numel(), tensor.dtype))
             yield lanes[0]
             self._lane_at_rest = lanes[0]
@@ -177,51 +213,41 @@ class Executor:
         self, collective: Collective, tensor: Tensor, run: Callable[[dist.ProcessGroup], Any], root: int | None = None
     ) -> None:
         """Call torch's own collective."""
-        what = f"{collective.value} by {NATIVE}" + ("" if root is None else f" from rank {root}")
-        with self._call(f"{what} over {self.num_ranks} ranks", tensor, self._others):
-            run(self._groups["gloo" if tensor.device.type == "cpu" else "device"])
+        origin = "" if root is None else f" from rank {root}"
+        what = f"{collective.value} by {NATIVE}{origin} over {self.num_ranks} ranks"
+        with self._call(what, what, tensor, self._others) as groups:
+            run(groups.cpu if tensor.device.type == "cpu" else groups.device)
 
     @contextmanager
-    def _call(self, what: str, tensor: Tensor, waited_for: Callable[[], frozenset[int]]) -> Iterator[None]:
+    def _call(
+        self, what: str, intent: str, tensor: Tensor, waited_for: Callable[[], frozenset[int]]
+    ) -> Iterator[OwnGroups]:
         """Watch a call; turn what breaks in it into `PeerLost`, for good."""
-        if not self._groups:
+        if self._groups is None:
             raise ValueError("this executor is closed: make a new one")
-        if self._lost is not None:
-            raise self._lost
+        if self._broken is not None:
+            raise self._broken
+        self._num_calls += 1
         self._deadline = time.monotonic() + self._timeout_s
-        self._watch.begin(Call(self._deadline, waited_for))
+        self._watch.begin(Call(self._num_calls, self._deadline, waited_for))
         try:
-            self._compare(what, tensor)
-            yield
+            if self._compares:
+                intent = f"call {self._num_calls}: {intent}, {tensor.numel()} x {tensor.dtype}"
+                agreement.compare(intent, self._groups.cpu, self.num_ranks)
+            yield self._groups
         except RuntimeError as error:
             broken = as_broken_wire(error, self._deadline)
             if broken is None:
                 raise
-            self._lost = self._peer_lost(what, broken, waited_for())
-            raise self._lost from error
+            self._broken = self._peer_lost(what, broken, waited_for())
+            raise self._broken from error
         finally:
             self._watch.end()
-            self._num_calls += 1
-
-    def _compare(self, what: str, tensor: Tensor) -> None:
-        if self._compares:
-            intent = f"call {self._num_calls}: {what}, {tensor.numel()} x {tensor.dtype}"
-            agreement.compare(intent, self._groups["gloo"], self.num_ranks)
 
     def _peer_lost(self, what: str, broken: BrokenWire, waited_for: frozenset[int]) -> PeerLost:
         missing = self._watch.find_missing(broken, waited_for)
         after_s = self._timeout_s if broken.timed_out else None
-        return PeerLost([self._global_ranks[rank] for rank in missing], doing=what, after_s=after_s)
+        return PeerLost([self._global_ranks[rank] for rank in missing], what, after_s)
 
     def _others(self) -> frozenset[int]:
         return frozenset(range(self.num_ranks)) - {self.rank}
-
-
-def _own_groups(backend: str, ranks: list[int], timeout_s: float) -> dict[str, dist.ProcessGroup]:
-    """Make a Gloo group for CPU tensors, and one of the parent's backend where that is another."""
-    timeout = timedelta(seconds=timeout_s + GRACE_S)
-    names = {"gloo": "gloo"} if backend == "gloo" else {"gloo": "gloo", "device": backend}
-    return {
-        name: dist.new_group(ranks, timeout=timeout, backend=backend, use_local_synchronization=True)
-        for name, backend in names.items()
-    }

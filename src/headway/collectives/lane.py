@@ -27,7 +27,7 @@ NOTICE_LANE = 0
 
 
 def lane_id(fingerprint: int, taken: set[int]) -> int:
-    """Return an id that follows from what the lane is for, past those taken: ranks that disagree never meet.
+    """Return an id that follows from what the lane is for, past those taken: ranks that disagree hardly ever meet.
 
     >>> lane_id(_NUM_IDS + 7, {7, 8})
     9
@@ -72,12 +72,9 @@ class Lane:
         self._coming: dict[int, Pending] = {}
         self._leaving: dict[int, Pending] = {}
         self._deadline = 0.0
-        self._is_posted = False
-
-    @property
-    def num_bytes(self) -> int:
-        """How much memory the lane holds."""
-        return self.buffer.nbytes + sum(landing.nbytes for landing in self._landings.values())
+        self._waits_for: int | None = None
+        self.is_forgotten = False
+        """Whether nobody will use it again."""
 
     def run(self, deadline: float, meanwhile: Callable[[], None]) -> None:
         """Take every step, until ``deadline`` (of `time.monotonic`); the buffer then holds the result.
@@ -88,7 +85,6 @@ class Lane:
         """
         self._deadline = deadline
         self.post()
-        self._is_posted = False
         for step in self._steps[: self._num_first_sends]:
             step()
         meanwhile()
@@ -96,18 +92,15 @@ class Lane:
             step()
 
     def post(self) -> None:
-        """Post the receives of the next call, unless they are: the buffer may change from now on."""
-        if self._is_posted:
-            return
-        self._is_posted = True
-        for placed in self._program.receives:
+        """Post the receives of the next call, but for those that are: the buffer may change from now on."""
+        for placed in () if self.is_forgotten else self._program.receives:
             target = self._landings.get(placed.place, self._chunks(placed))
-            if target.numel():
+            if target.numel() and placed.place not in self._coming:
                 self._coming[placed.place] = self._wire.receive(target, placed.transfer.src, tag(self.id, placed.place))
 
     def waited_for(self) -> frozenset[int]:
-        """Return the ranks that this one still needs something of."""
-        return frozenset(pending.peer for pending in [*self._coming.values(), *self._leaving.values()])
+        """Return the rank that this one waits for right now."""
+        return frozenset() if self._waits_for is None else frozenset([self._waits_for])
 
     def _chunks(self, placed: PlacedTransfer) -> Tensor:
         return self.buffer[self._bounds[placed.transfer.start] : self._bounds[placed.transfer.stop]]
@@ -146,7 +139,9 @@ class Lane:
         return add
 
     def _wait(self, pending: dict[int, Pending], place: int) -> None:
+        self._waits_for = pending[place].peer
         self._wire.wait(pending[place], self._deadline)
+        self._waits_for = None
         del pending[place]
 
 

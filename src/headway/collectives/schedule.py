@@ -63,7 +63,7 @@ class Schedule:
 
     Args:
         collective: What the schedule achieves.
-        algorithm: How; a name of `headway.collectives.algorithms`.
+        algorithm: How; a name of `headway.collectives.ALGORITHMS`.
         num_ranks: Ranks 0 to ``num_ranks - 1`` take part.
         num_chunks: How many chunks the buffer is cut into.
         rounds: The transfers of each round.
@@ -119,6 +119,14 @@ class Schedule:
         if self.collective.one_chunk_a_rank:
             return tuple(numel * chunk for chunk in range(self.num_chunks + 1))
         return tuple(numel * chunk // self.num_chunks for chunk in range(self.num_chunks + 1))
+
+    def landing(self, numel: int) -> int:
+        """Return how many entries the busiest rank receives to add: it keeps them beside the buffer."""
+        bounds, received = self.bounds(numel), [0] * self.num_ranks
+        for transfer in self.transfers:
+            if transfer.reduce:
+                received[transfer.dst] += bounds[transfer.stop] - bounds[transfer.start]
+        return max(received)
 
     def sent(self, rank: int, numel: int) -> int:
         """Return how many entries ``rank`` sends when the payload has ``numel`` entries."""

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from headway.collectives.program import Program, Send, Step, Take, lower
 from headway.collectives.schedule import Collective, PlacedTransfer, Schedule, Transfer
@@ -17,9 +21,33 @@ class ScheduleError(ValueError):
     """A schedule is wrong at ``rank``, in ``round`` (None: at the end), for ``chunk``."""
 
     def __init__(self, reason: str, *, rank: int, round: int | None, chunk: int) -> None:
-        self.rank, self.round, self.chunk = rank, round, chunk
+        self.reason, self.rank, self.round, self.chunk = reason, rank, round, chunk
         when = "at the end" if round is None else f"in round {round}"
         super().__init__(f"rank {rank}, {when}, chunk {chunk}: {reason}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.reason, self.rank, self.round, self.chunk)
+
+
+def _rebuild(reason: str, rank: int, round: int | None, chunk: int) -> ScheduleError:
+    return ScheduleError(reason, rank=rank, round=round, chunk=chunk)
+
+
+class _Clocks:
+    """Which steps of which ranks have surely happened before: a count of steps a rank, for each rank."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self.now = np.zeros((num_ranks, num_ranks), dtype=np.int32)
+        self.of_send: dict[int, npt.NDArray[np.int32]] = {}
+
+    def step(self, rank: int) -> None:
+        self.now[rank, rank] += 1
+
+    def send(self, rank: int, place: int) -> None:
+        self.of_send[place] = self.now[rank].copy()
+
+    def receive(self, rank: int, place: int) -> None:
+        np.maximum(self.now[rank], self.of_send[place], out=self.now[rank])
 
 
 @dataclass(frozen=True)
@@ -38,7 +66,8 @@ def verify(schedule: Schedule, programs: Sequence[Program] | None = None) -> Non
     """Check that a schedule does what its collective promises, or raise `ScheduleError` with rank, round and chunk.
 
     Found are: transfers between ranks or of chunks that do not exist, a rank that sends what it does not have yet,
-    contributions added twice or lost, a chunk written twice in one round, ranks that wait for each other in a circle
+    contributions added twice or lost, a chunk written twice in one round or while it is being sent, ranks that wait for
+    each other in a circle
     (a send blocks until the receive is posted), what is missing at the end, and sums that ranks add in another order.
 
     Args:
@@ -87,11 +116,18 @@ class _Run:
     under_way: dict[int, list[Symbol]] = field(default_factory=dict)
     expressions: dict[tuple[int, ...], int] = field(default_factory=dict)
     posted: set[int] = field(init=False)
+    clocks: _Clocks = field(init=False)
+    unsettled: list[dict[int, PlacedTransfer]] = field(init=False)
+    """By rank, sends that have not been settled."""
+    taken_at: dict[int, int] = field(default_factory=dict)
+    """By place, the step at which the target of a transfer has taken it."""
 
     def __post_init__(self) -> None:
         ranks, chunks = range(self.schedule.num_ranks), range(self.schedule.num_chunks)
         self.cells = [[self._held_at_start(rank, chunk) for chunk in chunks] for rank in ranks]
         self.next_step = [0] * self.schedule.num_ranks
+        self.clocks = _Clocks(self.schedule.num_ranks)
+        self.unsettled = [{} for _ in ranks]
         self.posted = {placed.place for program in self.programs for placed in program.receives}
 
     def _held_at_start(self, rank: int, chunk: int) -> Cell:
@@ -119,6 +155,7 @@ class _Run:
         steps, start = self.programs[rank].steps, self.next_step[rank]
         while self.next_step[rank] < len(steps) and self._step(rank, steps[self.next_step[rank]]):
             self.next_step[rank] += 1
+            self.clocks.step(rank)
         return self.next_step[rank] > start
 
     def _step(self, rank: int, step: Step) -> bool:
@@ -127,7 +164,7 @@ class _Run:
             return self._send(rank, step.placed)
         if isinstance(step, Take):
             return self._take(rank, step)
-        return True
+        return self.unsettled[rank].pop(step.placed.place, None) is not None
 
     def _send(self, rank: int, placed: PlacedTransfer) -> bool:
         if placed.place not in self.posted:
@@ -139,16 +176,38 @@ class _Run:
                 raise ScheduleError("sends what it does not have yet", rank=rank, round=placed.round, chunk=chunk)
             content.append(cell)
         self.under_way[placed.place] = content
+        self.unsettled[rank][placed.place] = placed
+        self.clocks.send(rank, placed.place)
         return True
 
     def _take(self, rank: int, take: Take) -> bool:
         if not all(placed.place in self.under_way for placed in take.came):
             return False
+        self._check_sends_in_flight(rank, take)
+        for placed in take.came:
+            self.clocks.receive(rank, placed.place)
+            self.taken_at[placed.place] = self.next_step[rank]
         combine = self._sum if take.transfer.reduce else self._copy
         for offset, chunk in enumerate(range(take.transfer.start, take.transfer.stop)):
             symbols = [self.under_way[placed.place][offset] for placed in take.came]
             self.cells[rank][chunk] = combine(rank, chunk, take.came, symbols)
         return True
+
+    def _check_sends_in_flight(self, rank: int, take: Take) -> None:
+        """Chunks must not change under a send.
+
+        A sum is made here and now; a copy lands when it comes, which is safe if whoever got the send has taken it
+        before the copy was sent.
+        """
+        for sent in self.unsettled[rank].values():
+            start, stop = max(sent.transfer.start, take.transfer.start), min(sent.transfer.stop, take.transfer.stop)
+            if start >= stop:
+                continue
+            taken_at = self.taken_at.get(sent.place)
+            known = self.clocks.of_send[take.came[0].place][sent.transfer.dst]
+            if take.transfer.reduce or taken_at is None or known <= taken_at:
+                reason = f"changes while it is still being sent ({sent.transfer})"
+                raise ScheduleError(reason, rank=rank, round=take.came[0].round, chunk=start)
 
     def _copy(self, rank: int, chunk: int, came: tuple[PlacedTransfer, ...], symbols: list[Symbol]) -> Symbol:
         own, symbol = self.cells[rank][chunk], symbols[0]
@@ -182,6 +241,10 @@ class _Run:
         raise ScheduleError(reason, rank=rank, round=placed.round, chunk=placed.transfer.start)
 
     def check_result(self) -> None:
+        for rank, unsettled in enumerate(self.unsettled):
+            for sent in unsettled.values():
+                reason = f"is still being sent when the program ends ({sent.transfer})"
+                raise ScheduleError(reason, rank=rank, round=None, chunk=sent.transfer.start)
         for chunk in range(self.schedule.num_chunks):
             reference: Cell = None
             for rank in range(self.schedule.num_ranks):

@@ -8,12 +8,15 @@ missed.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from headway.collectives.lane import NOTICE_LANE, tag
 from headway.collectives.wire import GRACE_S, BrokenWire, Pending, Wire
@@ -25,8 +28,9 @@ _WAITED_FOR, _GONE = 1, 2
 
 @dataclass(frozen=True)
 class Call:
-    """A collective that runs: until when, and whom it waits for now."""
+    """A collective that runs: the how manyth, until when, and whom it waits for now."""
 
+    number: int
     deadline: float
     waited_for: Callable[[], frozenset[int]]
 
@@ -44,23 +48,30 @@ class Watch:
         self._wire = wire
         self._rank = rank
         self._peers = [peer for peer in range(num_ranks) if peer != rank]
-        # A row a peer: one byte that says the notice is there, and what it says of each rank (WAITED_FOR, GONE).
-        self._notices = torch.zeros(num_ranks, num_ranks + 1, dtype=torch.uint8)
-        self._coming = [wire.receive(self._notices[peer], peer, _NOTICE_TAG) for peer in self._peers]
+        # A row a peer: what its notice says of each rank (WAITED_FOR, GONE), and last the number of the call, from 1.
+        self._notices = torch.zeros(num_ranks, num_ranks + 1, dtype=torch.int64)
+        self._coming: dict[int, Pending] = {}
         self._leaving: list[Pending] = []
-        self._call: Call | None = None
-        self._given = threading.Lock()
+        self._call = Call(0, math.inf, frozenset)
+        self._is_waiting = False
+        self._noted = 0
+        self._unreachable: frozenset[int] = frozenset()
+        self._noting = threading.Lock()
         self._closing = threading.Event()
+        self._post()
         self._thread = threading.Thread(target=self._keep_watch, name="headway-watch", daemon=True)
         self._thread.start()
 
     def begin(self, call: Call) -> None:
-        """Watch a call."""
+        """Watch a call; forget notices about calls before it, which went well in the end."""
         self._call = call
+        if bool(self._notices[:, -1].any()):
+            self._post()
+        self._is_waiting = True
 
     def end(self) -> None:
         """Stop watching it: it is over."""
-        self._call = None
+        self._is_waiting = False
 
     def find_missing(self, broken: BrokenWire, waited_for: Iterable[int]) -> frozenset[int]:
         """Return who is missing, once a wait has failed; then close all connections, so that nobody waits for us.
@@ -68,14 +79,19 @@ class Watch:
         An empty set says that all others are there, and that it is this rank they did without.
         """
         gone = frozenset() if broken.peer is None or broken.timed_out else frozenset([broken.peer])
-        own = gone or frozenset(waited_for)
         if not broken.timed_out:
-            self._give_notice(waited_for=own, gone=gone)
+            self._give_notice(waited_for=gone or frozenset(waited_for), gone=gone)
+            gone |= self._unreachable
             self._wait_for_notices(gone)
         self._wire.close(peer for peer in self._peers if peer not in gone)
+        alive = self._who_gave_notice()
+        known = (gone | self._said_to_be(_GONE)) - alive - {self._rank}
+        if known:
+            return known
+        own = gone or frozenset(waited_for)
         missed = own | self._said_to_be(_WAITED_FOR)
-        missing = missed - self._who_gave_notice() - {self._rank}
         came_late = self._rank in missed and not broken.timed_out
+        missing = missed - alive - {self._rank}
         return missing if missing or came_late else own
 
     def close(self) -> None:
@@ -86,22 +102,34 @@ class Watch:
     def _keep_watch(self) -> None:
         while not self._closing.wait(_TICK_S):
             call = self._call
-            if call is not None and (time.monotonic() > call.deadline or self._who_gave_notice()):
+            if self._is_waiting and (time.monotonic() > call.deadline or self._who_gave_notice()):
                 self._give_notice(waited_for=call.waited_for(), gone=frozenset())
 
+    def _post(self) -> None:
+        """Make ready for a notice from every peer, but for those that have given one about this call."""
+        for peer in self._peers:
+            number = int(self._notices[peer, -1])
+            if peer in self._coming and (number == 0 or number >= self._call.number):
+                continue
+            self._notices[peer] = 0
+            with contextlib.suppress(BrokenWire):  # a peer that is gone is found out when it is needed
+                self._coming[peer] = self._wire.receive(self._notices[peer], peer, _NOTICE_TAG)
+
     def _give_notice(self, *, waited_for: frozenset[int], gone: frozenset[int]) -> None:
-        """Tell everybody, once."""
-        if not self._given.acquire(blocking=False):
-            return
-        notice = torch.zeros(self._notices.shape[1], dtype=torch.uint8)
-        notice[0] = 1
-        notice[[1 + peer for peer in waited_for]] = _WAITED_FOR
-        notice[[1 + peer for peer in gone]] = _GONE
+        """Tell everybody, once a call, and note to whom the connection turns out to be gone."""
+        with self._noting:
+            if self._noted == self._call.number:
+                return
+            self._noted = self._call.number
+        notice = torch.zeros(self._notices.shape[1], dtype=torch.int64)
+        notice[-1] = self._call.number
+        notice[list(waited_for)] = _WAITED_FOR
+        notice[list(gone)] = _GONE
         for peer in self._peers:
             try:
-                self._leaving.append(self._wire.send(notice, peer, _NOTICE_TAG))
+                self._leaving.append(self._wire.send(self._wire.as_bytes(notice), peer, _NOTICE_TAG))
             except BrokenWire:
-                continue  # the one that is gone, or another
+                self._unreachable |= {peer}
 
     def _wait_for_notices(self, gone: frozenset[int]) -> None:
         """Give time to answer to all but those that somebody knows to be gone; who is not in a call will not."""
@@ -111,9 +139,14 @@ class Watch:
                 return
             time.sleep(_TICK_S / 10)
 
+    def _about_this_call(self) -> Tensor:
+        """Return the rows of notices about the call that runs, or one that a peer is ahead with."""
+        return self._notices[:, -1] >= max(self._call.number, 1)
+
     def _who_gave_notice(self) -> frozenset[int]:
-        return frozenset(torch.nonzero(self._notices[:, 0]).flatten().tolist())
+        return frozenset(torch.nonzero(self._about_this_call()).flatten().tolist())
 
     def _said_to_be(self, state: int) -> frozenset[int]:
         """Return the ranks that anybody's notice says this of, or worse."""
-        return frozenset(torch.nonzero(self._notices[:, 1:].amax(dim=0) >= state).flatten().tolist())
+        said = self._notices[self._about_this_call(), :-1]
+        return frozenset(torch.nonzero((said >= state).any(dim=0)).flatten().tolist())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -26,10 +27,10 @@ class BrokenWire(RuntimeError):
         super().__init__(cause)
 
 
-_NETWORK_TROUBLE = re.compile("connection|timed out|timeout|broken pipe|socket|unreachable", re.IGNORECASE)
+_NETWORK_TROUBLE = re.compile("connection|timed out|timeout|broken pipe|socket|unreachable|gloo", re.IGNORECASE)
 
 
-def as_broken_wire(error: RuntimeError, deadline: float) -> BrokenWire | None:
+def as_broken_wire(error: RuntimeError, deadline: float, peer: int | None = None) -> BrokenWire | None:
     """Return what an error of torch.distributed says about the network; None if it speaks of something else.
 
     >>> as_broken_wire(RuntimeError("Connection closed by peer"), time.monotonic() + 1).timed_out
@@ -39,7 +40,19 @@ def as_broken_wire(error: RuntimeError, deadline: float) -> BrokenWire | None:
         return error
     if not _NETWORK_TROUBLE.search(str(error)):
         return None
-    return BrokenWire(None, timed_out=time.monotonic() >= deadline, cause=str(error))
+    return BrokenWire(peer, timed_out=time.monotonic() >= deadline, cause=str(error))
+
+
+@contextmanager
+def _naming(peer: int, deadline: float = math.inf) -> Iterator[None]:
+    """Name the peer in what fails because of the network."""
+    try:
+        yield
+    except RuntimeError as error:
+        broken = as_broken_wire(error, deadline, peer)
+        if broken is None:
+            raise
+        raise broken from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +77,16 @@ class Wire:
 
     def send(self, payload: Tensor, peer: int, tag: int) -> Pending:
         """Start to send bytes."""
-        try:
+        with _naming(peer):
             work = dist.isend(payload, group=self.group, tag=tag, group_dst=peer)
-        except RuntimeError as error:
-            raise BrokenWire(peer, timed_out=False, cause=str(error)) from error
         assert work is not None
         return Pending(work, peer, payload)
 
     def receive(self, target: Tensor, peer: int, tag: int) -> Pending:
         """Start to receive into a tensor."""
         target = self.as_bytes(target)
-        try:
+        with _naming(peer):
             work = dist.irecv(target, group=self.group, tag=tag, group_src=peer)
-        except RuntimeError as error:
-            raise BrokenWire(peer, timed_out=False, cause=str(error)) from error
         assert work is not None
         return Pending(work, peer, target)
 
@@ -87,11 +96,8 @@ class Wire:
         Gloo closes all connections of the group when a wait runs out of time: the grace lets ranks talk before.
         """
         remaining_s = max(deadline - time.monotonic(), 0.0) + grace_s
-        try:
+        with _naming(pending.peer, deadline):
             pending.work.wait(timedelta(seconds=remaining_s))
-        except RuntimeError as error:
-            timed_out = time.monotonic() >= deadline
-            raise BrokenWire(pending.peer, timed_out=timed_out, cause=str(error)) from error
 
     def close(self, peers: Iterable[int]) -> None:
         """Close every connection of the group, so that nobody waits for this rank any more.

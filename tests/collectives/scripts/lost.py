@@ -1,7 +1,7 @@
 """One rank of a collective in which something goes wrong; prints what it saw as a line of JSON.
 
-lost.py STORE RANK NUM_RANKS COLLECTIVE ALGORITHM FATE: rank 1 dies, stops, comes late or never calls, after a few calls
-that went well.
+lost.py STORE RANK NUM_RANKS COLLECTIVE ALGORITHM FATE: after a few calls that went well rank 1 dies, stops, comes late,
+dies while rank 3 is busy, or comes just in time to be forgiven and dies later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from headway import PeerLost
 from headway.collectives import Executor
 
-VICTIM = 1
+VICTIM, BUSY = 1, 3
 TIMEOUT_S = 3.0
 
 
@@ -33,7 +33,7 @@ def call(executor: Executor, collective: str, algorithm: str) -> None:
 
 
 def suffer(fate: str) -> None:
-    if fate == "dies":
+    if fate.startswith("dies"):
         time.sleep(0.3)  # the others are waiting already
         os.kill(os.getpid(), signal.SIGKILL)
     elif fate == "stops":
@@ -42,14 +42,26 @@ def suffer(fate: str) -> None:
         time.sleep(TIMEOUT_S + 3)
 
 
+def just_in_time(executor: Executor, collective: str, algorithm: str) -> None:
+    """Let everybody give notice, and nobody give up."""
+    if executor.rank == VICTIM:
+        time.sleep(TIMEOUT_S + 0.4)
+    call(executor, collective, algorithm)
+
+
 def main(store: str, rank: int, num_ranks: int, collective: str, algorithm: str, fate: str) -> None:
     dist.init_process_group("gloo", store=dist.FileStore(store, num_ranks), rank=rank, world_size=num_ranks)
     executor = Executor(timeout_s=TIMEOUT_S)
     for _ in range(3):
         call(executor, collective, algorithm)
+    if fate == "dies after a scare":
+        just_in_time(executor, collective, algorithm)
+        call(executor, collective, algorithm)
     dist.barrier()
     if rank == VICTIM:
         suffer(fate)
+    if rank == BUSY and fate == "dies while one is busy":
+        time.sleep(TIMEOUT_S - 1)
     saw: dict[str, object] = {"rank": rank}
     start = time.monotonic()
     try:

@@ -1,0 +1,52 @@
+"""Process groups of an executor's own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import torch.distributed as dist
+
+
+class OwnGroups:
+    """A Gloo group for CPU tensors and, where the parent has another backend, one of that for its devices.
+
+    A group of all ranks is made by all of them together. One of some ranks is made by these alone; torch names it
+    by its ranks and by how many groups there are, so it is kept until the parent goes: another of the same name
+    could meet what the store remembers of the first.
+
+    Args:
+        parent: Whose ranks take part.
+        timeout_s: After which torch's own collectives give up.
+    """
+
+    def __init__(self, parent: dist.ProcessGroup | None, timeout_s: float) -> None:
+        ranks = dist.get_process_group_ranks(parent or dist.group.WORLD)
+        self._is_world = len(ranks) == dist.get_world_size()
+        backend = dist.get_backend(parent)
+        self.cpu = self._make(ranks, "gloo", timeout_s)
+        self.device = self.cpu if backend == "gloo" else self._make(ranks, backend, timeout_s)
+
+    def _make(self, ranks: list[int], backend: str, timeout_s: float) -> dist.ProcessGroup:
+        group: dist.ProcessGroup = dist.new_group(
+            ranks,
+            timeout=timedelta(seconds=timeout_s),
+            backend=backend,
+            use_local_synchronization=not self._is_world,
+        )
+        return group
+
+    def part(self, patience_s: float) -> None:
+        """Wait, for a while, until all ranks are here: who closes a connection first may cut off what is under way."""
+        try:
+            work = dist.barrier(self.cpu, async_op=True)
+            if work is not None:
+                work.wait(timedelta(seconds=patience_s))
+        except RuntimeError:
+            return  # a rank is gone, or busy elsewhere
+
+    def destroy(self) -> None:
+        """Close connections, unless the parent's are closed already."""
+        if not dist.is_initialized() or not self._is_world:
+            return
+        for group in {self.cpu, self.device}:
+            dist.destroy_process_group(group)
