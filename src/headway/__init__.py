@@ -8,25 +8,38 @@ from typing import TYPE_CHECKING, Any
 from headway.errors import HeadwayError, LabError, MessageError, MismatchError, PeerLost
 
 if TYPE_CHECKING:
-    from headway import collectives, kernels, lab
+    from headway import collectives, compress, kernels, lab
+    from headway.ddp import Fixed, Handle, HookState, attach, hook
+    from headway.network import Link
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Fixed",
+    "Handle",
     "HeadwayError",
+    "HookState",
     "LabError",
+    "Link",
     "MessageError",
     "MismatchError",
     "PeerLost",
     "__version__",
+    "attach",
     "collectives",
+    "compress",
+    "hook",
     "kernels",
     "lab",
 ]
 
+_ROOM_OF = dict.fromkeys(("Fixed", "Handle", "HookState", "attach", "hook"), "ddp") | {"Link": "network"}
+
 
 def __getattr__(name: str) -> Any:
     """Import a room when it is first used: the command line must not wait for torch where it does not need it."""
-    if name in ("collectives", "kernels", "lab"):
+    if name in _ROOM_OF:
+        return getattr(import_module(f"headway.{_ROOM_OF[name]}"), name)
+    if name in __all__:
         return import_module(f"headway.{name}")
     raise AttributeError(f"module 'headway' has no attribute {name!r}")

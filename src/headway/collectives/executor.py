@@ -104,6 +104,12 @@ class Executor:
             groups.part(min(self._timeout_s, _PATIENCE_S))
         groups.destroy()
 
+    def abandon(self) -> None:
+        """Close all connections at once, so that the other ranks do not wait for this one; every later call raises."""
+        if self._broken is None:
+            self._broken = HeadwayError("an earlier call was interrupted: make a new executor, on all ranks")
+            self._wire.close(self._others())
+
     @property
     def scratch_bytes(self) -> int:
         """How much memory buffers keep between calls, at the rank that needs most."""
@@ -188,8 +194,7 @@ class Executor:
         except BrokenWire:
             raise
         except BaseException:
-            self._broken = HeadwayError("an earlier call was interrupted: make a new executor, on all ranks")
-            self._wire.close(self._others())
+            self.abandon()
             raise
 
     def _post_at_rest(self) -> None:

@@ -113,7 +113,7 @@ class Memory:
         taken = scatter.gather(self.residual, indices, out=self._taken[:k])
         scatter.clear(self.residual, indices)
         if self.has_nonfinite:
-            self._drop_nonfinite()
+            self.drop_nonfinite()
         return Selection(indices, taken, self._encode(indices, taken, value_format), None)
 
     def put_back(self, selection: Selection) -> None:
@@ -122,7 +122,8 @@ class Memory:
         device.drop_nonfinite(taken)
         scatter.scatter_add(self.residual, selection.indices, taken)
 
-    def _drop_nonfinite(self) -> None:
+    def drop_nonfinite(self) -> None:
+        """Set Inf and NaN in the residual to zero."""
         if self.residual.device.type == "cpu":
             residual = self._array
             run(lambda _, part: feedback.drop_nonfinite(residual[part]), chunks(residual.size))
@@ -152,7 +153,7 @@ class Memory:
             picked, curve = self._pick_by_counting(gradient if key is None else gradient[:0], k, with_gain_curve)
         self.threshold.observe(int(picked.key), k)
         if picked.key >= INF_KEY:
-            self._drop_nonfinite()
+            self.drop_nonfinite()
         return picked, curve
 
     def _pick_in_one_pass(self, gradient: npt.NDArray[np.generic], k: int, key: np.uint32) -> Picked | None:

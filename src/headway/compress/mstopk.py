@@ -1,0 +1,72 @@
+"""Multi-sampling top-k (MSTopk): a threshold by binary search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.compress.base import BucketMemory, Compressed, Shape, gain_of, wanted_entries
+from headway.compress.topk import add_sparse, sparse_bytes, write_sparse
+from headway.kernels import ValueFormat
+
+NUM_SEARCHES = 25
+
+
+@dataclass(frozen=True)
+class MSTopK:
+    """About the k largest entries, found by bisecting the threshold 25 times between mean and maximum magnitude.
+
+    All entries above the upper bound of the search, and as many between the bounds as are missing, the first ones.
+
+    **Cost**: 25 passes over G: a baseline, not a recommendation. Bytes as `TopK`. **Error**: a contraction; after 25
+    halvings the entries between the bounds are as good as equal.
+
+    >>> MSTopK(0.01).message_bytes(Shape((1_000_000,)))
+    53924
+
+    Shi et al., Towards scalable distributed training of deep learning on public cloud clusters, 2021.
+    """
+
+    ratio: float
+    values: ValueFormat = "fp32"
+
+    def message_bytes(self, shape: Shape) -> int:
+        """Return how long a message is."""
+        return sparse_bytes(shape.numel, wanted_entries(self.ratio, shape.numel), self.values)
+
+    def compress(self, gradient: Tensor, memory: BucketMemory, key: int) -> Compressed:
+        """Add the gradient, take about the top k out; ``key`` is not used."""
+        del key
+        numel = memory.shape.numel
+        memory.whole.accumulate(gradient)
+        indices = search_topk(memory.residual, wanted_entries(self.ratio, numel))
+        selection = memory.whole.take(indices, value_format=self.values)
+        message = torch.empty(self.message_bytes(memory.shape), dtype=torch.uint8, device=gradient.device)
+        write_sparse(selection, numel, message)
+        return Compressed(message, gain_of(selection.values, memory.residual))
+
+    def add(self, message: Tensor, shape: Shape, out: Tensor) -> None:
+        """Add a message."""
+        add_sparse(message, shape.numel, wanted_entries(self.ratio, shape.numel), self.values, out)
+
+
+def search_topk(x: Tensor, k: int) -> Tensor:
+    """Return k ascending indices: those of the largest magnitudes, up to the resolution of the search.
+
+    >>> search_topk(torch.tensor([1.0, -5.0, 2.0, 0.5]), 2)
+    tensor([1, 2], dtype=torch.int32)
+    """
+    magnitudes = x.abs().nan_to_num_(nan=torch.inf)
+    finite = magnitudes[magnitudes.isfinite()]
+    low, high = 0.0, float(finite.max()) if finite.numel() else 0.0
+    for _ in range(NUM_SEARCHES):
+        middle = (low + high) / 2
+        if int((magnitudes > middle).sum()) > k:
+            low = middle
+        else:
+            high = middle
+    above = torch.nonzero(magnitudes > high).flatten()[:k]
+    between = torch.nonzero((magnitudes <= high) & (magnitudes >= low)).flatten()[: k - above.numel()]
+    return torch.cat([above, between]).sort().values.to(torch.int32)

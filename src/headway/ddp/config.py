@@ -1,0 +1,60 @@
+"""What a user can ask of the hook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headway.collectives.executor import DEFAULT_TIMEOUT_S
+from headway.exchange import Plan
+from headway.kernels import ValueFormat
+from headway.network import Link
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """One plan for the whole run.
+
+    Args:
+        exchange: "dense", "allgather_topk", "star_topk", "var_topk", "layerwise_topk", "mstopk", "randomk" or
+        "quantized". ratio: The share of entries sent, in (0, 1]. algorithm: "auto", "native", or one of the
+        exchange's collective: "ring", "tree", "recursive_doubling",
+            "halving_doubling", "star", "one_shot", "two_shot" for sums; "ring", "bruck", "recursive_doubling",
+            "one_shot" for gathers.
+        broadcast: How the indices of "star_topk" and "var_topk" travel: "auto", "native", "tree", "scatter_gather",
+            "chain", "one_shot", "two_shot".
+        values: "fp32", "fp16" or "int8" on the wire.
+        fusion: "bucket" (each as it comes), "step" (all of a step in one exchange) or "auto".
+        bits: 8 or 4, of "quantized".
+        link: The network, for what is "auto"; measured when the hook is made if not given.
+        seed: Of random numbers; the same on all ranks.
+        timeout_s: How long a collective may take before ranks that do not answer are given up.
+        debug: Compare what ranks do before each collective; by default only if ``HEADWAY_DEBUG=1``.
+    """
+
+    exchange: str = "dense"
+    ratio: float = 0.01
+    algorithm: str = "auto"
+    broadcast: str = "auto"
+    values: ValueFormat = "fp32"
+    fusion: str = "auto"
+    bits: int = 8
+    link: Link | None = None
+    seed: int = 0
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    debug: bool | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.plan
+
+    @property
+    def plan(self) -> Plan:
+        """The plan this asks for."""
+        return Plan(
+            exchange=self.exchange,
+            ratio=self.ratio,
+            algorithm=self.algorithm,
+            broadcast=self.broadcast,
+            values=self.values,
+            fusion=self.fusion,
+            bits=self.bits,
+        )

@@ -1,0 +1,156 @@
+"""The DDP adapter: a communication hook, and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+from torch.nn import Module
+
+from headway.collectives import Executor
+from headway.ddp import checkpoint
+from headway.ddp.config import Fixed
+from headway.ddp.statistics import Statistics
+from headway.exchange import Averager, Bucket, BucketLayout, Channel, Engine, ExchangeRecord, History, Plan
+from headway.network import Link, probe_link
+
+_UNKNOWN_LINK = Link(latency_s=0.0, bandwidth_bps=1e11)
+
+
+class GradBucket(Protocol):
+    """What DDP hands to a hook: ``torch.distributed.GradBucket``."""
+
+    def index(self) -> int:
+        """Return its number; buckets come in order."""
+
+    def buffer(self) -> Tensor:
+        """Return the flat gradient."""
+
+    def parameters(self) -> list[Tensor]:
+        """Return the parameters it is of, in order."""
+
+    def is_last(self) -> bool:
+        """Return whether it is the last of the step."""
+
+
+class HookState:
+    """All that a hook keeps, for one DDP model: engine thread, process groups, memories, records.
+
+    ``ddp.register_comm_hook(HookState(config, module=model), hook)`` is the plain PyTorch way; `attach` does it in
+    one call. Every rank of the group makes one.
+
+    Args:
+        config: What to do. module: The model whose gradients come; its names tell parameters apart in a checkpoint.
+        Without it they are numbered. group: The process group of the DDP model; all ranks by default.
+    """
+
+    def __init__(
+        self, config: Fixed | None = None, *, module: Module | None = None, group: dist.ProcessGroup | None = None
+    ) -> None:
+        self.config = config or Fixed()
+        plan = self.config.plan
+        self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
+        link = self.config.link or (probe_link(self._executor) if plan.needs_link else _UNKNOWN_LINK)
+        self._history = History()
+        self._averager = Averager(Channel(self._executor, link), lambda _step: plan, self._history, self.config.seed)
+        self._engine = Engine()
+        self._names = _Names(module)
+        self._callback_is_queued = False
+
+    def submit(self, bucket: GradBucket) -> Future[Tensor]:
+        """Hand a bucket to the engine; the future is its buffer, averaged."""
+        self._engine.raise_error()
+        gradient = bucket.buffer()
+        future: Future[Tensor] = Future()
+        if self._executor.num_ranks == 1:
+            future.set_result(gradient)
+            return future
+        parameters = bucket.parameters()
+        ours = Bucket(
+            index=bucket.index(),
+            gradient=gradient,
+            layout=BucketLayout(tuple(map(self._names.of, parameters)), tuple(p.numel() for p in parameters)),
+            is_last=bucket.is_last(),
+            on_done=lambda: future.set_result(gradient),
+        )
+        self._engine.submit(lambda: self._averager.take(ours), give_up=lambda: self._give_up(future, gradient))
+        self._surface_errors()
+        return future
+
+    def _give_up(self, future: Future[Tensor], gradient: Tensor) -> None:
+        """Let go of a bucket that will not be averaged: backward raises before anybody uses it."""
+        self._executor.abandon()
+        if not future.done():
+            future.set_result(gradient)
+
+    def _surface_errors(self) -> None:
+        """Let backward() itself raise what the engine raises: DDP has no way to pass it on through a future."""
+        if not self._callback_is_queued:
+            self._callback_is_queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
+
+    def _end_of_backward(self) -> None:
+        self._callback_is_queued = False
+        self._engine.drain()
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self._averager.plan
+
+    @property
+    def history(self) -> tuple[ExchangeRecord, ...]:
+        """The latest records, oldest first."""
+        return self._history.records
+
+    def statistics(self) -> Statistics:
+        """Return what all exchanges so far add up to."""
+        return Statistics(step=self._averager.step, exchanges=self._history.totals)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return residuals, thresholds, step and all that decides what comes next. Between steps, on every rank."""
+        self._engine.drain()
+        return checkpoint.save(self._averager)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
+        """Go on from a state; one of another number of ranks or another model is refused.
+
+        Args:
+            state: From `state_dict` of the same rank.
+            strict: If False, a state that does not fit gives a warning, and its residuals are dropped.
+        """
+        self._engine.drain()
+        checkpoint.load(self._averager, state, self._names.parameters, strict=strict)
+
+    def close(self) -> None:
+        """End the engine and close the process groups, once training is over; a second call does nothing."""
+        self._engine.close()
+        self._executor.close()
+
+
+def hook(state: HookState, bucket: GradBucket) -> Future[Tensor]:
+    """Average a bucket as the plan in force says: a DDP communication hook.
+
+    ``ddp.register_comm_hook(headway.HookState(config), headway.hook)``
+    """
+    return state.submit(bucket)
+
+
+# DDP compares annotations with the types themselves, not with their names.
+hook.__annotations__ |= {"bucket": vars(dist)["GradBucket"], "return": Future[Tensor]}
+
+
+class _Names:
+    """Names of parameters: those of the module, or numbers in the order in which they are first seen."""
+
+    def __init__(self, module: Module | None) -> None:
+        named = {} if module is None else {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.parameters = {name: parameter.numel() for name, parameter in named.items()}
+        self._of = {id(parameter): name for name, parameter in named.items()}
+
+    def of(self, parameter: Tensor) -> str:
+        return self._of.setdefault(id(parameter), str(len(self._of)))

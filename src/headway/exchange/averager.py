@@ -1,0 +1,194 @@
+"""Takes the buckets of a step in order, and averages them as the plan says."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from headway.collectives import NATIVE
+from headway.compress import BucketMemory
+from headway.exchange.base import Exchange, Job
+from headway.exchange.catalogue import exchange_of
+from headway.exchange.channel import Channel
+from headway.exchange.dense import Dense
+from headway.exchange.fusion import cheaper_fusion
+from headway.exchange.layout import BucketLayout, Layout, regroup
+from headway.exchange.memories import Memories
+from headway.exchange.plan import AUTO, Plan
+from headway.exchange.records import ExchangeRecord, History
+
+FUSED = -1
+"""The bucket number of a record that is about all buckets of a step."""
+_COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
+_FIRST_PLAN = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """A bucket as DDP hands it over."""
+
+    index: int
+    gradient: Tensor
+    """Flat; the average replaces it."""
+    layout: BucketLayout
+    is_last: bool
+    on_done: Callable[[], None]
+    submitted_at: float = field(default_factory=time.perf_counter)
+
+
+class Averager:
+    """Averages step after step. Not for more than one thread at a time.
+
+    The first step is dense and native: DDP rebuilds its buckets after it. The second shows what they are from then
+    on, so its buckets wait for the last one. A step whose buckets are others than those of the memories, the first
+    one of a resumed run, is regrouped to these.
+
+    Args:
+        channel: What everything goes through.
+        plan_of: Returns the plan in force at a step.
+        history: Where records go.
+        seed: Of all random numbers, alike on all ranks.
+    """
+
+    def __init__(self, channel: Channel, plan_of: Callable[[int], Plan], history: History, seed: int) -> None:
+        self.channel = channel
+        self.step = 0
+        self.memories: Memories | None = None
+        self.arrivals_s: list[float] | None = None
+        """When the buckets of a step arrived at rank 0, by which "auto" fusion is decided."""
+        self._plan_of = plan_of
+        self._history = history
+        self._seed = seed
+        self._waiting: list[Bucket] = []
+
+    def take(self, bucket: Bucket) -> None:
+        """Average a bucket, or keep it until the last one of its step is there."""
+        plan = self.plan
+        if self._can_go_alone(bucket, plan):
+            self._exchange(bucket.gradient, self._memory_of(bucket, plan), plan, bucket.index, bucket.submitted_at)
+            bucket.on_done()
+        else:
+            self._waiting.append(bucket)
+        if bucket.is_last:
+            self._run_waiting(plan)
+            self.step += 1
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force, with its fusion decided as soon as it can be."""
+        if self._is_first_step:
+            return _FIRST_PLAN
+        plan = self._plan_of(self.step)
+        return replace(plan, fusion=self._cheaper_fusion(plan)) if plan.fusion == AUTO and self.arrivals_s else plan
+
+    @property
+    def _is_first_step(self) -> bool:
+        return self.step == 0 and self.memories is None
+
+    def _can_go_alone(self, bucket: Bucket, plan: Plan) -> bool:
+        if self._is_first_step:
+            return True
+        known = self.memories is not None and self.memories.layout[bucket.index : bucket.index + 1] == (bucket.layout,)
+        return known and plan.fusion == "bucket" and not self._waiting
+
+    def _memory_of(self, bucket: Bucket, plan: Plan) -> BucketMemory:
+        if self.memories is None:
+            return BucketMemory(bucket.layout.shape)
+        return self.memories.bucket(bucket.index, needed=_needs_memory(plan))
+
+    def _run_waiting(self, plan: Plan) -> None:
+        """Average what has been kept, now that all of the step is there."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        layout: Layout = tuple(bucket.layout for bucket in waiting)
+        if self.memories is None:
+            self.memories = Memories(layout, waiting[0].gradient.device)
+        if self.arrivals_s is None:
+            self.arrivals_s = self._agree_on_arrivals(waiting)
+            plan = self.plan
+        gradients = [bucket.gradient for bucket in waiting]
+        submitted_at = waiting[-1].submitted_at
+        if layout == self.memories.layout:
+            self._run_together(gradients, plan, submitted_at)
+        else:
+            regrouped = regroup(gradients, layout, self.memories.layout)
+            self._run_together(regrouped, plan, submitted_at)
+            for gradient, average in zip(gradients, regroup(regrouped, self.memories.layout, layout), strict=True):
+                gradient.copy_(average)
+        for bucket in waiting:
+            bucket.on_done()
+
+    def _run_together(self, gradients: Sequence[Tensor], plan: Plan, submitted_at: float) -> None:
+        assert self.memories is not None
+        needed = _needs_memory(plan)
+        if plan.fusion == "step":
+            fused = torch.cat(list(gradients))
+            self._exchange(fused, self.memories.fused(needed=needed), plan, FUSED, submitted_at)
+            parts = torch.split(fused, [gradient.numel() for gradient in gradients])
+            for gradient, part in zip(gradients, parts, strict=True):
+                gradient.copy_(part)
+            return
+        for index, gradient in enumerate(gradients):
+            self._exchange(gradient, self.memories.bucket(index, needed=needed), plan, index, submitted_at)
+
+    def _exchange(self, gradient: Tensor, memory: BucketMemory, plan: Plan, index: int, submitted_at: float) -> None:
+        """Run one exchange, and leave a record of it."""
+        exchange = exchange_of(plan)
+        start = time.perf_counter()
+        narrow = gradient if gradient.dtype in _COMPRESSIBLE or isinstance(exchange, Dense) else gradient.float()
+        job = Job(step=self.step, bucket=index, gradient=narrow, memory=memory, seed=self._seed)
+        gain = exchange.run(job, self.channel)
+        if narrow is not gradient:
+            gradient.copy_(narrow)
+        self._note(plan, index, gradient, gain, start, submitted_at)
+
+    def _note(self, plan: Plan, index: int, gradient: Tensor, gain: float, start: float, submitted_at: float) -> None:
+        meter = self.channel.read_meter()
+        num_ranks = self.channel.num_ranks
+        self._history.add(
+            ExchangeRecord(
+                step=self.step,
+                bucket=index,
+                exchange=plan.exchange,
+                algorithm=meter.algorithm,
+                ratio=plan.ratio if plan.sends_some else 1.0,
+                wire_bytes=meter.wire_bytes,
+                dense_bytes=2 * (num_ranks - 1) * gradient.nbytes // num_ranks,
+                rounds=meter.rounds,
+                compress_s=time.perf_counter() - start - meter.transfer_s,
+                wait_s=start - submitted_at,
+                transfer_s=meter.transfer_s,
+                gain=gain,
+            )
+        )
+
+    def _agree_on_arrivals(self, buckets: Sequence[Bucket]) -> list[float]:
+        """Return when buckets arrived at rank 0: no rank may decide by its own clock."""
+        arrivals = torch.tensor([b.submitted_at - buckets[0].submitted_at for b in buckets], dtype=torch.float64)
+        self.channel.executor.broadcast(arrivals, 0)
+        return arrivals.tolist()
+
+    def _cheaper_fusion(self, plan: Plan) -> str:
+        assert self.memories is not None
+        assert self.arrivals_s is not None
+        if len(self.arrivals_s) != len(self.memories.layout):  # buckets were regrouped: their arrivals tell nothing
+            return "step"
+        exchange = exchange_of(plan)
+        shapes = [bucket.shape for bucket in self.memories.layout]
+        costs_s = [self._predicted_s(exchange, BucketMemory(shape)) for shape in shapes]
+        fused_s = self._predicted_s(exchange, self.memories.fused(needed=False))
+        return cheaper_fusion(self.arrivals_s, costs_s, fused_s)
+
+    def _predicted_s(self, exchange: Exchange, memory: BucketMemory) -> float:
+        traffic = exchange.traffic(memory.shape, self.channel.num_ranks)
+        return math.fsum(self.channel.predicted_s(each) for each in traffic)
+
+
+def _needs_memory(plan: Plan) -> bool:
+    return plan.exchange != "dense" or plan.values != "fp32"

@@ -1,0 +1,75 @@
+"""The residuals of all buckets: one flat tensor, of which every bucket, and the fused step, has a view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from headway.compress import BucketMemory, Shape
+from headway.exchange.layout import Layout
+from headway.kernels.threshold import Threshold
+
+_FUSED = "fused"
+
+
+class Memories:
+    """Memories of the buckets of a layout. They take no room until a plan needs them.
+
+    Args:
+        layout: The buckets.
+        device: Where they are.
+        residual: All residuals, one bucket after the other, if there are any yet.
+    """
+
+    def __init__(self, layout: Layout, device: torch.device | str = "cpu", residual: Tensor | None = None) -> None:
+        self.layout = layout
+        self._device = device
+        self._residual = residual
+        self._of_bucket: dict[int, BucketMemory] = {}
+        self._fused: BucketMemory | None = None
+
+    @property
+    def residual(self) -> Tensor | None:
+        """All residuals, one bucket after the other; None as long as there are none."""
+        return self._residual
+
+    def bucket(self, index: int, *, needed: bool) -> BucketMemory:
+        """Return the memory of a bucket; one that is not needed, and not there yet, stays empty."""
+        if not needed and self._residual is None:
+            return BucketMemory(self.layout[index].shape, device=self._device)
+        if index not in self._of_bucket:
+            start = sum(bucket.shape.numel for bucket in self.layout[:index])
+            shape = self.layout[index].shape
+            part = self._allocated()[start : start + shape.numel]
+            self._of_bucket[index] = BucketMemory(shape, residual=part)
+        return self._of_bucket[index]
+
+    def fused(self, *, needed: bool) -> BucketMemory:
+        """Return the memory of all buckets together."""
+        if not needed and self._residual is None:
+            return BucketMemory(self._shape, device=self._device)
+        if self._fused is None:
+            self._fused = BucketMemory(self._shape, residual=self._allocated())
+        return self._fused
+
+    def thresholds(self) -> dict[str, Threshold]:
+        """Return the thresholds that memories remember, by the name of the memory."""
+        found = {str(index): memory.whole.threshold for index, memory in self._of_bucket.items()}
+        return found | ({} if self._fused is None else {_FUSED: self._fused.whole.threshold})
+
+    def set_thresholds(self, thresholds: Mapping[str, Threshold]) -> None:
+        """Remember thresholds of an earlier run."""
+        for name, threshold in thresholds.items():
+            memory = self.fused(needed=True) if name == _FUSED else self.bucket(int(name), needed=True)
+            memory.whole.threshold = threshold
+
+    @property
+    def _shape(self) -> Shape:
+        return sum((bucket.shape for bucket in self.layout), Shape(()))
+
+    def _allocated(self) -> Tensor:
+        if self._residual is None:
+            self._residual = torch.zeros(self._shape.numel, device=self._device)
+        return self._residual

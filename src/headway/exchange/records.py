@@ -1,0 +1,102 @@
+"""What each run of an exchange leaves behind, and what that adds up to."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeRecord:
+    """One bucket, or one step where its buckets are fused, on one rank."""
+
+    step: int
+    bucket: int
+    exchange: str
+    algorithm: str
+    """Of the collective that moved the values."""
+    ratio: float
+    """The share of entries sent; 1 for dense and quantized."""
+    wire_bytes: int
+    """Sent by this rank."""
+    dense_bytes: int
+    """What this rank would have sent for the same bucket by a ring all-reduce of all entries."""
+    rounds: int
+    """How often latency was paid."""
+    compress_s: float
+    wait_s: float
+    """From the moment DDP handed the bucket over until its exchange began."""
+    transfer_s: float
+    """In collectives, waiting for late ranks included."""
+    gain: float
+    """|sent|² / |G|² of this rank; NaN where the gradient had Inf or NaN."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """The records of one exchange, added up; ``gain`` and ``ratio`` are means."""
+
+    num_exchanges: int
+    wire_bytes: int
+    dense_bytes: int
+    compress_s: float
+    wait_s: float
+    transfer_s: float
+    ratio: float
+    gain: float
+
+    @property
+    def saved(self) -> float:
+        """The share of dense traffic that was not sent."""
+        return 1 - self.wire_bytes / self.dense_bytes if self.dense_bytes else 0.0
+
+
+_FIELDS = tuple(field.name for field in fields(Totals))
+
+
+class History:
+    """The latest records, and totals of all by exchange, in bounded memory.
+
+    Args:
+        num_records: How many records to keep.
+    """
+
+    def __init__(self, num_records: int = 10_000) -> None:
+        self._records: deque[ExchangeRecord] = deque(maxlen=num_records)
+        self._totals: dict[str, Totals] = {}
+
+    def add(self, record: ExchangeRecord) -> None:
+        """Take a record in."""
+        self._records.append(record)
+        self._totals[record.exchange] = _plus(self._totals.get(record.exchange), record)
+
+    @property
+    def records(self) -> tuple[ExchangeRecord, ...]:
+        """The latest, oldest first."""
+        return tuple(self._records)
+
+    @property
+    def totals(self) -> dict[str, Totals]:
+        """By exchange, since the beginning."""
+        return dict(self._totals)
+
+
+def _plus(totals: Totals | None, record: ExchangeRecord) -> Totals:
+    before = totals or Totals(**dict.fromkeys(_FIELDS, 0))
+    count = before.num_exchanges
+    return Totals(
+        num_exchanges=count + 1,
+        wire_bytes=before.wire_bytes + record.wire_bytes,
+        dense_bytes=before.dense_bytes + record.dense_bytes,
+        compress_s=before.compress_s + record.compress_s,
+        wait_s=before.wait_s + record.wait_s,
+        transfer_s=before.transfer_s + record.transfer_s,
+        ratio=_mean(before.ratio, count, record.ratio),
+        gain=_mean(before.gain, count, record.gain),
+    )
+
+
+def _mean(mean: float, count: int, value: float) -> float:
+    """Take a value into a mean; NaN is left out."""
+    return mean if math.isnan(value) else mean + (value - mean) / (count + 1)

@@ -1,0 +1,66 @@
+"""After every step parameters are equal to the bit on all ranks, for every exchange, algorithm and number of ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.collectives import ALGORITHMS, NATIVE, Collective
+from headway.exchange.plan import COLLECTIVE_OF
+from tests.ddp.training import bits, train
+
+pytestmark = pytest.mark.pool
+
+EVERY = [
+    {"exchange": name, "algorithm": algorithm, "ratio": 0.05, "fusion": fusion}
+    for name, collective in COLLECTIVE_OF.items()
+    for place, algorithm in enumerate((NATIVE, *ALGORITHMS[collective]))
+    for fusion in [("bucket", "step")[place % 2]]
+]
+
+
+def train_with_each(configs: list[dict], num_steps: int) -> list[dict]:
+    return [train(config, num_steps=num_steps) for config in configs]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 5, 8])
+def test_all_ranks_are_equal_to_the_bit(pool, num_ranks):
+    ranks = pool.run(train_with_each, EVERY, 20, num_ranks=num_ranks, timeout_s=200)
+    for place, config in enumerate(EVERY):
+        results = [rank[place] for rank in ranks]
+        assert len({bits(result["parameters"]) for result in results}) == 1, config
+        assert results[0]["losses"][-1] < results[0]["losses"][0], config
+        if num_ranks == 1:
+            assert results[0]["history"] == ()
+            continue
+        last = results[0]["history"][-1]
+        assert (last.step, last.exchange, last.algorithm) == (19, config["exchange"], config["algorithm"])
+        if config["exchange"] not in ("dense", "quantized"):  # compression really ran
+            assert last.wire_bytes < 0.5 * last.dense_bytes
+            assert last.gain < 1
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+@pytest.mark.parametrize("options", [{}, {"gradient_as_bucket_view": True}, {"find_unused_parameters": True}])
+def test_dense_and_native_is_plain_ddp_to_the_bit(pool, num_ranks, options):
+    config = {"exchange": "dense", "algorithm": NATIVE, "fusion": "bucket"}
+    for rank in pool.run(hooked_and_plain, config, options, num_ranks=num_ranks):
+        assert bits(rank[0]["parameters"]) == bits(rank[1]["parameters"])
+        assert rank[0]["losses"] == rank[1]["losses"]
+        assert rank[0]["statistics"].exchanges["dense"].num_exchanges >= 2 * 20
+
+
+def hooked_and_plain(config: dict, options: dict) -> list[dict]:
+    return [train(config, ddp_options=options), train(None, ddp_options=options)]
+
+
+@pytest.mark.parametrize("exchange", ["allgather_topk", "star_topk", "var_topk", "randomk"])
+def test_ratio_one_is_plain_ddp_to_rounding(pool, exchange):
+    for rank in pool.run(hooked_and_plain, {"exchange": exchange, "ratio": 1.0}, {}, num_ranks=3):
+        difference = (rank[0]["parameters"] - rank[1]["parameters"]).abs().max()
+        assert difference < 1e-4
+
+
+def test_every_collective_is_in_the_matrix():
+    covered = {(COLLECTIVE_OF[config["exchange"]], config["algorithm"]) for config in EVERY}
+    for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER):
+        assert {(collective, name) for name in ALGORITHMS[collective]} <= covered

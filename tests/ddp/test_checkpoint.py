@@ -1,0 +1,115 @@
+"""A run resumed from a checkpoint is bitwise equal to one that was not interrupted."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import headway
+from headway.exchange.plan import COLLECTIVE_OF
+from tests.ddp.training import LINK, bits, mlp, parameters_of, step_once, wrap
+
+pytestmark = pytest.mark.pool
+
+
+def make(options: dict, model: torch.nn.Module | None = None) -> tuple[Any, Any, Any]:
+    ddp = wrap(model or mlp())
+    handle = headway.attach(ddp, headway.Fixed(**{"link": LINK, "timeout_s": 20, **options}))
+    return ddp, handle, torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+
+
+def through_a_file(state: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def interrupt(options: dict, at: int) -> list[bytes]:
+    """Train 12 steps in one go, and again with a stop on the way."""
+    ddp, handle, optimizer = make(options)
+    saved = None
+    for step in range(12):
+        if step == at:
+            saved = through_a_file(
+                {"model": ddp.module.state_dict(), "sgd": optimizer.state_dict(), "headway": handle.state_dict()}
+            )
+        step_once(ddp, optimizer, step)
+    straight = bits(parameters_of(ddp))
+    handle.close()
+    ddp, handle, optimizer = make(options | {"link": None} if options.get("algorithm") else options)
+    ddp.module.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["sgd"])
+    handle.load_state_dict(saved["headway"])
+    for step in range(at, 12):
+        step_once(ddp, optimizer, step)
+    resumed = bits(parameters_of(ddp))
+    num_steps = handle.statistics().step
+    handle.close()
+    return [straight, resumed, num_steps]
+
+
+@pytest.mark.parametrize("fusion", ["bucket", "step", "auto"])
+@pytest.mark.parametrize("name", COLLECTIVE_OF)
+def test_a_resumed_run_is_equal_to_the_bit(pool, name, fusion):
+    options = {"exchange": name, "ratio": 0.05, "fusion": fusion}
+    results = pool.run(interrupt, options, 7, num_ranks=3)
+    for straight, resumed, num_steps in results:
+        assert resumed == straight
+        assert num_steps == 12
+    assert len({straight for straight, _, _ in results}) == 1
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_so_is_one_that_was_stopped_early(pool, at):
+    for straight, resumed, _ in pool.run(interrupt, {"exchange": "star_topk", "ratio": 0.05}, at, num_ranks=2):
+        assert resumed == straight
+
+
+def misfits() -> list[str]:
+    options = {"exchange": "allgather_topk", "ratio": 0.05}
+    ddp, handle, optimizer = make(options)
+    for step in range(4):
+        step_once(ddp, optimizer, step)
+    state = handle.state_dict()
+    said = []
+    _, other, _ = make(options, mlp(width=32))
+    for target, wrong in (
+        (handle, state | {"num_ranks": 5}),
+        (handle, state | {"rank": 1 - state["rank"]}),
+        (handle, state | {"format": 99}),
+        (handle, {"step": 3}),
+        (other, state),
+        (handle, state | {"residual": state["residual"][:-1]}),
+    ):
+        try:
+            target.load_state_dict(wrong)
+        except ValueError as error:
+            said.append(str(error))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        handle.load_state_dict(state | {"num_ranks": 5}, strict=False)
+    said.append(str(caught[0].message))
+    step_once(ddp, optimizer, 5)
+    assert handle.history[-1].exchange == "allgather_topk"
+    said.append(str(handle.statistics().step))
+    for each in (handle, other):
+        each.close()
+    return said
+
+
+def test_a_state_that_does_not_fit_is_refused_or_its_residuals_are_dropped(pool):
+    for said in pool.run(misfits, num_ranks=2):
+        ranks, rank, version, nothing, model, residual, dropped, step = said
+        assert ranks.startswith("the state is of 5 ranks, but there are 2; strict=False")
+        assert "each rank loads its own" in rank
+        assert version.startswith("the state has format 99, but this version reads 1")
+        assert nothing.startswith("the state has format None")
+        assert "another model: parameter '0.bias' differs" in model
+        assert "does not have the size" in residual
+        assert dropped == "the state is of 5 ranks, but there are 2: residuals are dropped"
+        assert step == "5"

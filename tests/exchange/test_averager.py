@@ -1,0 +1,110 @@
+"""Steps, buckets and plans: what the averager does with what DDP hands it, without DDP."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+import torch
+
+from headway.collectives import Executor
+from headway.exchange import Averager, Bucket, BucketLayout, Channel, History, Plan
+from headway.exchange.fusion import cheaper_fusion, exposed_s
+from headway.network import Link
+
+pytestmark = pytest.mark.pool
+
+FAR = Link(latency_s=0.05, bandwidth_bps=1e9)
+NEAR = Link(latency_s=1e-6, bandwidth_bps=1e7)
+FIRST = (BucketLayout(("d", "c"), (40, 30)), BucketLayout(("b", "a"), (20, 10)))
+REBUILT = (BucketLayout(("c", "d"), (30, 40)), BucketLayout(("a", "b"), (10, 20)))
+
+
+def buckets_of(layout: tuple[BucketLayout, ...], rank: int, step: int, done: list[int]) -> list[Bucket]:
+    """Gradients that follow from the parameter, not from its bucket."""
+    made = []
+    for index, bucket in enumerate(layout):
+        parts = [
+            torch.randn(numel, generator=torch.Generator().manual_seed(crc32(f"{name} {rank} {step}".encode())))
+            for name, numel in zip(bucket.names, bucket.numels, strict=True)
+        ]
+        made.append(
+            Bucket(
+                index=index,
+                gradient=torch.cat(parts),
+                layout=bucket,
+                is_last=index == len(layout) - 1,
+                on_done=lambda index=index: done.append(index),
+                submitted_at=0.05 * index,
+            )
+        )
+    return made
+
+
+def run_layouts(layouts: list, plan: Plan, link: Link) -> dict:
+    with Executor(timeout_s=20) as executor:
+        history = History()
+        averager = Averager(Channel(executor, link), lambda _step: plan, history, seed=0)
+        plans, orders, by_parameter = [], [], []
+        for step, layout in enumerate(layouts):
+            plans.append(averager.plan.exchange)
+            done: list[int] = []
+            taken_alone = []
+            made = buckets_of(layout, executor.rank, step, done)
+            for bucket in made:
+                averager.take(bucket)
+                taken_alone.append(len(done))
+            orders.append(taken_alone)
+            by_parameter.append({name: part.clone() for b in made for name, part in b.layout.split(b.gradient).items()})
+        return {
+            "plans": plans,
+            "orders": orders,
+            "records": history.records,
+            "averages": by_parameter,
+            "residual": averager.memories.residual if averager.memories else None,
+            "fusion": averager.plan.fusion,
+        }
+
+
+TOPK = Plan(exchange="allgather_topk", ratio=0.1, fusion="bucket", algorithm="ring")
+
+
+def test_the_first_step_is_dense_and_the_second_waits_for_its_last_bucket(pool):
+    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT], TOPK, FAR, num_ranks=2):
+        assert seen["plans"] == ["dense", "allgather_topk", "allgather_topk"]
+        assert seen["orders"] == [[1, 2], [0, 2], [1, 2]]
+        assert [r.algorithm for r in seen["records"][:2]] == ["native", "native"]
+        assert {r.ratio for r in seen["records"][2:]} == {0.1}
+
+
+def test_a_fused_step_is_one_exchange(pool):
+    plan = Plan(exchange="allgather_topk", ratio=0.1, fusion="step", algorithm="ring")
+    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT], plan, FAR, num_ranks=2):
+        assert seen["orders"] == [[1, 2], [0, 2], [0, 2]]
+        assert [r.bucket for r in seen["records"]] == [0, 1, -1, -1]
+        sent = sum(int((part != 0).sum()) for part in seen["averages"][-1].values())
+        assert 10 <= sent <= 20  # the top 10 of 100 from each of two ranks
+
+
+def test_buckets_of_another_layout_are_regrouped_to_those_of_the_memories(pool):
+    """As the first step of a resumed run: the same averages and residuals, however DDP cuts its buckets."""
+    straight = pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], TOPK, FAR, num_ranks=2)
+    mixed = pool.run(run_layouts, [FIRST, REBUILT, FIRST, REBUILT], TOPK, FAR, num_ranks=2)
+    for a, b in zip(straight, mixed, strict=True):
+        assert torch.equal(a["residual"], b["residual"])
+        for step in range(4):
+            for name, part in a["averages"][step].items():
+                assert torch.equal(part, b["averages"][step][name])
+
+
+@pytest.mark.parametrize(("link", "fusion"), [(FAR, "step"), (NEAR, "bucket")])
+def test_auto_fusion_follows_the_link_and_is_the_same_on_all_ranks(pool, link, fusion):
+    plan = Plan(exchange="dense", fusion="auto", algorithm="ring")
+    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT], plan, link, num_ranks=2):
+        assert seen["fusion"] == fusion
+
+
+def test_fusion_weighs_overlap_against_rounds():
+    assert exposed_s([0.0, 1.0, 2.0], [0.5, 0.5, 0.5]) == 0.5
+    assert cheaper_fusion([0.0, 1.0, 2.0], [0.5, 0.5, 0.5], fused_s=0.9) == "bucket"
+    assert cheaper_fusion([0.0, 0.1, 0.2], [0.5, 0.5, 0.5], fused_s=0.9) == "step"

@@ -1,0 +1,228 @@
+"""Every exchange on real ranks against plain numpy, and its promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from headway import MessageError
+from headway.collectives import NATIVE, Executor
+from headway.compress import BucketMemory, Shape, random_indices
+from headway.exchange import Channel, Job, Plan, exchange_of
+from headway.exchange.plan import COLLECTIVE_OF
+from headway.kernels import noise_key
+from headway.network import Link
+from tests.exchange import reference
+
+pytestmark = pytest.mark.pool
+
+LINK = Link(latency_s=0.001, bandwidth_bps=1e8)
+SIZES = [700, 31, 269]
+NUMEL = sum(SIZES)
+NUM_STEPS = 6
+RATIO = 0.05
+SEED = 7
+
+
+def gradient_of(rank: int, step: int) -> np.ndarray:
+    return np.random.default_rng([rank, step]).normal(size=NUMEL).astype(np.float32) ** 3
+
+
+def run_steps(options: dict, dtype: torch.dtype = torch.float32, spoil: dict | None = None) -> list[dict]:
+    """Run an exchange for some steps; return average, residuals and gain of each. ``spoil``: {(rank, step): value}."""
+    with Executor(timeout_s=20) as executor:
+        channel, memory = Channel(executor, LINK), BucketMemory(Shape(tuple(SIZES)))
+        exchange = exchange_of(Plan(**options))
+        seen = []
+        for step in range(NUM_STEPS):
+            gradient = torch.from_numpy(gradient_of(executor.rank, step)).to(dtype)
+            if spoil and (executor.rank, step) in spoil:
+                gradient[::50] = spoil[executor.rank, step]
+            before = memory.residual.clone() if memory.is_used else torch.zeros(NUMEL)
+            job = Job(step=step, bucket=0, gradient=gradient.clone(), memory=memory, seed=SEED)
+            gain = exchange.run(job, channel)
+            residual = memory.residual.clone() if memory.is_used else torch.zeros(NUMEL)
+            meter = channel.read_meter()
+            predicted = [traffic.num_bytes for traffic in exchange.traffic(memory.shape, executor.num_ranks)]
+            seen.append(
+                {"gradient": gradient, "average": job.gradient, "before": before, "residual": residual, "gain": gain}
+                | {"wire_bytes": meter.wire_bytes, "algorithm": meter.algorithm, "predicted": predicted}
+            )
+        return seen
+
+
+def expected(exchange: str, step: int, gradients: list, residuals: list) -> np.ndarray:
+    if exchange == "dense":
+        return np.sum(gradients, axis=0) / len(gradients)
+    if exchange == "layerwise_topk":
+        return reference.average_of_sparse(gradients, residuals, SIZES, RATIO)
+    if exchange in ("allgather_topk", "mstopk"):
+        return reference.average_of_sparse(gradients, residuals, [NUMEL], RATIO)
+    if exchange == "star_topk":
+        return reference.star(gradients, residuals, RATIO, step)
+    if exchange == "var_topk":
+        return reference.var(gradients, residuals, RATIO)
+    indices = random_indices(NUMEL, reference.num_kept(RATIO, NUMEL), noise_key(SEED, step, -1, 0)).numpy()
+    return reference.average_at(gradients, residuals, indices)
+
+
+EXACT = [name for name in COLLECTIVE_OF if name != "quantized"]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", EXACT)
+def test_an_exchange_does_what_its_paper_says(pool, name, num_ranks):
+    ranks = pool.run(run_steps, {"exchange": name, "ratio": RATIO}, num_ranks=num_ranks)
+    residuals = [np.zeros(NUMEL, dtype=np.float32) for _ in range(num_ranks)]
+    for step in range(NUM_STEPS):
+        average = expected(name, step, [gradient_of(rank, step) for rank in range(num_ranks)], residuals)
+        for rank in range(num_ranks):
+            seen = ranks[rank][step]
+            np.testing.assert_allclose(seen["average"].numpy(), average, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(seen["residual"].numpy(), residuals[rank], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", COLLECTIVE_OF)
+def test_ranks_are_equal_to_the_bit_and_error_feedback_loses_nothing(pool, name):
+    ranks = pool.run(run_steps, {"exchange": name, "ratio": RATIO}, num_ranks=3)
+    for step in range(NUM_STEPS):
+        averages = [ranks[rank][step]["average"].view(torch.int32) for rank in range(3)]
+        assert torch.equal(averages[0], averages[1])
+        assert torch.equal(averages[0], averages[2])
+        total = sum(ranks[rank][step]["gradient"] + ranks[rank][step]["before"] for rank in range(3))
+        left = sum(ranks[rank][step]["residual"] for rank in range(3))
+        torch.testing.assert_close(3 * ranks[0][step]["average"] + left, total, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["star_topk", "var_topk", "randomk", "allgather_topk", "layerwise_topk", "mstopk"])
+def test_entries_are_either_sent_or_kept_to_the_bit(pool, name):
+    """sent + residual == g + residual before, on every rank and step: what leaves the residual is what was in it."""
+    for rank in pool.run(run_steps, {"exchange": name, "ratio": RATIO}, num_ranks=3):
+        for seen in rank:
+            g = seen["gradient"] + seen["before"]
+            kept = seen["residual"] != 0
+            assert torch.equal(seen["residual"][kept], g[kept])
+            if name not in ("star_topk", "var_topk", "randomk"):
+                continue
+            sent = seen["average"] != 0
+            assert not bool((sent & kept).any())
+
+
+@pytest.mark.parametrize("name", ["allgather_topk", "star_topk", "var_topk", "layerwise_topk", "mstopk", "randomk"])
+def test_at_ratio_one_a_sparse_exchange_is_dense(pool, name):
+    ranks = pool.run(run_steps, {"exchange": name, "ratio": 1.0}, num_ranks=3)
+    for step in range(NUM_STEPS):
+        mean = np.mean([gradient_of(rank, step) for rank in range(3)], axis=0)
+        np.testing.assert_allclose(ranks[0][step]["average"].numpy(), mean, rtol=1e-5, atol=1e-6)
+        assert not ranks[0][step]["residual"].any()
+        assert ranks[0][step]["gain"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("dense", "fp16"), ("star_topk", "fp16"), ("var_topk", "fp16"), ("randomk", "fp16")]
+    + [(name, values) for name in ("allgather_topk", "layerwise_topk", "mstopk") for values in ("fp16", "int8")],
+)
+def test_narrow_values_send_less_and_keep_the_rounding_error(pool, name, values):
+    options = {"exchange": name, "ratio": RATIO, "algorithm": "ring"}
+    wide = pool.run(run_steps, options, num_ranks=3)
+    narrow = pool.run(run_steps, options | {"values": values}, num_ranks=3)
+    for step in range(NUM_STEPS):
+        assert narrow[0][step]["wire_bytes"] < 0.85 * wide[0][step]["wire_bytes"]
+        total = sum(narrow[rank][step]["gradient"] + narrow[rank][step]["before"] for rank in range(3))
+        left = sum(narrow[rank][step]["residual"] for rank in range(3))
+        torch.testing.assert_close(3 * narrow[0][step]["average"] + left, total, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", COLLECTIVE_OF)
+def test_half_precision_gradients_are_averaged(pool, name, dtype):
+    ranks = pool.run(run_steps, {"exchange": name, "ratio": 1.0}, dtype, num_ranks=2)
+    for step in range(NUM_STEPS):
+        average = ranks[0][step]["average"]
+        assert average.dtype == dtype
+        assert torch.equal(average, ranks[1][step]["average"])
+        mean = (ranks[0][step]["gradient"].float() + ranks[1][step]["gradient"].float()) / 2
+        tolerance = 0.05 * float(mean.abs().max())  # bfloat16 keeps eight bits
+        torch.testing.assert_close(average.float(), mean, rtol=0.02, atol=tolerance)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", COLLECTIVE_OF)
+def test_inf_and_nan_reach_everybody_and_are_gone_a_step_later(pool, name, value):
+    """Whichever rank has it, at whatever entries: a GradScaler must see it on all."""
+    for rank in range(3):
+        options = {"exchange": name, "ratio": 0.001 if name != "quantized" else 1.0}
+        for seen in pool.run(run_steps, options, torch.float32, {(rank, 1): value}, num_ranks=3):
+            assert seen[0]["average"].isfinite().all()
+            assert not seen[1]["average"].isfinite().all(), rank
+            for step in range(1, NUM_STEPS):
+                assert seen[step]["residual"].isfinite().all()
+                assert step == 1 or seen[step]["average"].isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["star_topk", "var_topk"])
+def test_the_payload_of_ar_topk_does_not_grow_with_ranks(pool, name):
+    sent = {}
+    for num_ranks in (2, 4):
+        options = {"exchange": name, "ratio": 0.2, "algorithm": "ring", "broadcast": "chain"}
+        ranks = pool.run(run_steps, options, num_ranks=num_ranks)
+        sent[num_ranks] = max(seen[-1]["wire_bytes"] for seen in ranks)
+    assert sent[4] < 1.7 * sent[2]
+
+
+def tampered() -> str:
+    with Executor(timeout_s=20) as executor:
+        channel, memory = Channel(executor, LINK), BucketMemory(Shape((5000,)))
+        gather = executor.all_gather
+
+        def spoil(message, algorithm):
+            messages = gather(message, algorithm)
+            messages[1, 0] = 255
+            return messages
+
+        executor.all_gather = spoil
+        job = Job(step=0, bucket=0, gradient=torch.randn(5000), memory=memory, seed=0)
+        try:
+            exchange_of(Plan(exchange="allgather_topk", ratio=0.01)).run(job, channel)
+        except MessageError as error:
+            return f"{error.peer}: {error}"
+    return "nothing was noticed"
+
+
+def test_a_bad_message_names_the_peer(pool):
+    for said in pool.run(tampered, num_ranks=2):
+        assert said.startswith("1: message from rank 1: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exchange": "topk"}, "exchange is 'topk', but must be one of dense, allgather_topk"),
+        ({"ratio": 0.0}, "ratio is 0.0, but must be above 0 and at most 1"),
+        ({"ratio": 1.5}, "ratio is 1.5"),
+        ({"ratio": float("nan")}, "ratio is nan"),
+        ({"exchange": "allgather_topk", "algorithm": "tree"}, "algorithm of allgather_topk is 'tree'"),
+        ({"exchange": "dense", "algorithm": "bruck"}, "algorithm of dense is 'bruck'"),
+        ({"exchange": "star_topk", "values": "int8"}, "star_topk adds values on the way"),
+        ({"values": "fp8"}, "values is 'fp8'"),
+        ({"fusion": "layer"}, "fusion is 'layer', but must be one of auto, bucket, step"),
+        ({"exchange": "quantized", "values": "fp16"}, "use bits=8 or bits=4"),
+        ({"exchange": "quantized", "bits": 3}, "bits is 3"),
+        ({"broadcast": "ring"}, "broadcast is 'ring'"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Plan(**options)
+
+
+def test_auto_is_native_on_a_fast_network_and_ours_on_a_slow_one(pool):
+    from headway.collectives import Collective
+    from headway.exchange.channel import cheapest
+
+    near, far = Link(latency_s=3e-5, bandwidth_bps=1e10), Link(latency_s=0.05, bandwidth_bps=4e7)
+    assert cheapest(Collective.ALL_REDUCE, 2, near, 100_000_000) == NATIVE
+    assert cheapest(Collective.ALL_REDUCE, 8, far, 10_000) == "one_shot"
+    assert cheapest(Collective.ALL_REDUCE, 8, far, 10_000_000) == "two_shot"

@@ -1,0 +1,36 @@
+"""The link model, and the first look at a network."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.collectives import Executor
+from headway.network import Link, probe_link
+
+
+def test_a_link_is_latency_and_bandwidth():
+    assert Link(latency_s=0.01, bandwidth_bps=8e6).seconds(1_000_000) == pytest.approx(1.01)
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "bandwidth_bps", "message"),
+    [(-1, 1e9, "latency_s is -1"), (float("nan"), 1e9, "latency_s is nan"), (0, 0, "bandwidth_bps is 0")],
+)
+def test_a_link_that_cannot_be_is_refused(latency_s, bandwidth_bps, message):
+    with pytest.raises(ValueError, match=message):
+        Link(latency_s=latency_s, bandwidth_bps=bandwidth_bps)
+
+
+def probe() -> tuple[float, float]:
+    with Executor(timeout_s=20) as executor:
+        link = probe_link(executor)
+        return link.latency_s, link.bandwidth_bps
+
+
+@pytest.mark.pool
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_all_ranks_see_the_same_network(pool, num_ranks):
+    links = pool.run(probe, num_ranks=num_ranks)
+    assert len(set(links)) == 1
+    assert 0 <= links[0][0] < 1
+    assert links[0][1] > 1e6
