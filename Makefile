@@ -29,6 +29,7 @@ bench: $(INSTALLED)  ## the benchmarks; about an hour
 	$(BIN)/python benchmarks/lab.py
 	$(BIN)/python benchmarks/collectives.py
 	$(BIN)/python benchmarks/collectives_map.py
+	$(BIN)/python benchmarks/step_time.py
 
 clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -24,7 +24,7 @@ class LayerwiseTopK:
     `TopK` in each tensor.
 
     >>> LayerwiseTopK(0.01).message_bytes(Shape((1000, 10)))
-    76
+    64
     """
 
     ratio: float

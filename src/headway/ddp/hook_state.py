@@ -15,6 +15,7 @@ from headway.collectives import Executor
 from headway.ddp import checkpoint
 from headway.ddp.config import Fixed
 from headway.ddp.statistics import Statistics
+from headway.ddp.streams import after_backward, future_for
 from headway.exchange import Averager, Bucket, BucketLayout, Channel, Engine, ExchangeRecord, History, Plan
 from headway.network import Link, probe_link
 
@@ -65,7 +66,7 @@ class HookState:
         """Hand a bucket to the engine; the future is its buffer, averaged."""
         self._engine.raise_error()
         gradient = bucket.buffer()
-        future: Future[Tensor] = Future()
+        future = future_for(gradient)
         if self._executor.num_ranks == 1:
             future.set_result(gradient)
             return future
@@ -77,7 +78,8 @@ class HookState:
             is_last=bucket.is_last(),
             on_done=lambda: future.set_result(gradient),
         )
-        self._engine.submit(lambda: self._averager.take(ours), give_up=lambda: self._give_up(future, gradient))
+        task = after_backward(lambda: self._averager.take(ours), gradient)
+        self._engine.submit(task, give_up=lambda: self._give_up(future, gradient))
         self._surface_errors()
         return future
 

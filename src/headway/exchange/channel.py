@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headway.collectives import ALGORITHMS, NATIVE, Collective, Executor, Schedule, build_for, cost, critical_path
 from headway.exchange.plan import AUTO
+from headway.kernels.arrays import uses_torch
 from headway.network import Link
 
 _NATIVE_LIKE = {Collective.ALL_REDUCE: "ring", Collective.ALL_GATHER: "ring", Collective.BROADCAST: "tree"}
@@ -96,8 +97,7 @@ class Channel:
 
     @contextmanager
     def _metered(self, collective: Collective, algorithm: str, tensor: Tensor, root: int = 0) -> Iterator[str]:
-        on_cpu = tensor.device.type == "cpu"
-        chosen = self._choose(collective, algorithm, tensor.nbytes) if on_cpu else NATIVE
+        chosen = NATIVE if uses_torch(tensor) else self._choose(collective, algorithm, tensor.nbytes)
         start = time.perf_counter()
         yield chosen
         self.meter.transfer_s += time.perf_counter() - start

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,25 @@ SMALLEST_NORMAL = np.float32(np.finfo(np.float32).smallest_normal)
 
 _RAW = {torch.float32: torch.float32, torch.float16: torch.uint16, torch.bfloat16: torch.int16}
 """How loops see a gradient: numba has neither half type, so fp16 comes as uint16 and bf16 as int16 (see ``half``)."""
+
+
+_everything_by_torch = False
+
+
+def uses_torch(x: Tensor) -> bool:
+    """Return whether torch operations work on a tensor, instead of compiled loops."""
+    return _everything_by_torch or x.device.type != "cpu"
+
+
+@contextmanager
+def torch_operations() -> Iterator[None]:
+    """Let torch operations work on CPU tensors too: how the way of other devices is tested where there are none."""
+    global _everything_by_torch
+    _everything_by_torch = True
+    try:
+        yield
+    finally:
+        _everything_by_torch = False
 
 
 def check_k(k: int, numel: int) -> int:

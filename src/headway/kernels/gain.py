@@ -18,7 +18,7 @@ from torch import Tensor
 
 from headway.kernels import device, radix
 from headway.kernels._threads import chunks, run
-from headway.kernels.arrays import flat_float32
+from headway.kernels.arrays import flat_float32, uses_torch
 from headway.kernels.feedback import accumulate_and_count
 from headway.kernels.radix import INF_BIN, Counts
 
@@ -61,7 +61,7 @@ def gain_curve(x: Tensor) -> GainCurve:
     >>> curve.energy, curve.at(1.0)
     (25.0, 1.0)
     """
-    if x.device.type != "cpu":
+    if uses_torch(x):
         return device.gain_curve(x)
     flat = flat_float32(x)
     parts = chunks(flat.size)

@@ -22,7 +22,16 @@ from torch import Tensor
 from headway.errors import MessageError
 from headway.kernels import device
 from headway.kernels._jit import kernel
-from headway.kernels.arrays import MAX_INT32, as_array, check_buffer, check_indices, check_k, check_message, padded
+from headway.kernels.arrays import (
+    MAX_INT32,
+    as_array,
+    check_buffer,
+    check_indices,
+    check_k,
+    check_message,
+    padded,
+    uses_torch,
+)
 
 
 class Layout(NamedTuple):
@@ -65,7 +74,7 @@ def encode_indices(indices: Tensor, numel: int, *, out: Tensor) -> None:
     check_buffer(indices, indices.dtype, k, "indices")
     check_message(out, layout.num_bytes, "out")
     out[-4:].zero_()  # the padding
-    if indices.device.type != "cpu":
+    if uses_torch(indices):
         device.encode_indices(indices, layout, out)
         return
     source = as_array(indices)
@@ -95,7 +104,7 @@ def decode_indices(message: Tensor, numel: int, k: int, *, out: Tensor | None = 
     out = torch.empty(k, dtype=dtype, device=message.device) if out is None else out
     check_buffer(out, dtype, k, "out")
     check_message(message, layout.num_bytes, "message")
-    if message.device.type != "cpu":
+    if uses_torch(message):
         device.decode_indices(message, numel, layout, out)
         return out
     words, target = as_array(message).view(layout.dtype), as_array(out)

@@ -19,7 +19,7 @@ from torch import Tensor
 from headway.kernels import candidates, device, feedback, radix, scatter, values
 from headway.kernels._lanes import INF_KEY, collect
 from headway.kernels._threads import chunks, run
-from headway.kernels.arrays import as_array, check_buffer, check_dtype, check_k, flat_raw
+from headway.kernels.arrays import as_array, check_buffer, check_dtype, check_k, flat_raw, uses_torch
 from headway.kernels.candidates import SMALLEST_KEY, Buffers, Candidates, Picked
 from headway.kernels.gain import GainCurve, curve_from_counts, gain_curve
 from headway.kernels.threshold import Threshold
@@ -75,7 +75,7 @@ class Memory:
     def accumulate(self, gradient: Tensor) -> None:
         """Add the gradient to the residual, and select nothing."""
         self._check(gradient)
-        if self.residual.device.type == "cpu":
+        if not uses_torch(self.residual):
             residual, raw = self._array, flat_raw(gradient)
             largest = run(lambda _, part: feedback.accumulate(residual[part], raw[part]), chunks(residual.size))
             self.has_nonfinite = max(largest) >= INF_KEY
@@ -94,7 +94,7 @@ class Memory:
         self._check(gradient)
         k = check_k(k, self.residual.numel())
         values.value_bytes(k, value_format)  # an unknown format must not cost a gradient
-        if k == 0 or self.residual.device.type != "cpu":
+        if k == 0 or uses_torch(self.residual):
             self.accumulate(gradient)
             curve = gain_curve(self.residual) if with_gain_curve else None
             indices, taken = device.extract_topk(self.residual, k)
@@ -124,7 +124,7 @@ class Memory:
 
     def drop_nonfinite(self) -> None:
         """Set Inf and NaN in the residual to zero."""
-        if self.residual.device.type == "cpu":
+        if not uses_torch(self.residual):
             residual = self._array
             run(lambda _, part: feedback.drop_nonfinite(residual[part]), chunks(residual.size))
         else:

@@ -29,7 +29,15 @@ from headway.kernels import device
 from headway.kernels._jit import kernel, reassociating
 from headway.kernels._threads import chunks, run
 from headway.kernels.arrays import SCALE_BLOCK as BLOCK
-from headway.kernels.arrays import SMALLEST_NORMAL, as_array, check_buffer, check_message, flat_float32, padded
+from headway.kernels.arrays import (
+    SMALLEST_NORMAL,
+    as_array,
+    check_buffer,
+    check_message,
+    flat_float32,
+    padded,
+    uses_torch,
+)
 from headway.kernels.noise import MASK_64, block_key, unit
 from headway.kernels.packing import pack, unpack
 from headway.kernels.values import largest_magnitude
@@ -61,7 +69,7 @@ def quantize(x: Tensor, bits: int, key: int, *, step: float | None = None, out: 
     """
     check_message(out, quantized_bytes(x.numel(), bits, step=step), "out")
     out[-4:].zero_()  # the padding
-    if x.device.type != "cpu":
+    if uses_torch(x):
         return device.quantize(x, bits, key, step, out)
     flat = flat_float32(x)
     scales, codes = _parts(as_array(out), flat.size, step)
@@ -82,7 +90,7 @@ def quantize_sign(x: Tensor, *, out: Tensor) -> None:
     """
     check_message(out, quantized_bytes(x.numel(), 1), "out")
     out[-4:].zero_()  # the padding
-    if x.device.type != "cpu":
+    if uses_torch(x):
         device.quantize_sign(x, out)
         return
     flat = flat_float32(x)
@@ -108,7 +116,7 @@ def dequantize(message: Tensor, bits: int, *, step: float | None = None, out: Te
         )
     check_message(message, num_bytes, "message")
     check_buffer(out, torch.float32, out.numel(), "out")
-    if message.device.type != "cpu":
+    if uses_torch(message):
         device.dequantize(message, bits, step, out)
         return
     target = as_array(out)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headway.kernels._jit import kernel
-from headway.kernels.arrays import as_array, check_buffer, check_indices
+from headway.kernels.arrays import as_array, check_buffer, check_indices, uses_torch
 
 
 def gather(dense: Tensor, indices: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -17,7 +17,7 @@ def gather(dense: Tensor, indices: Tensor, *, out: Tensor | None = None) -> Tens
     out = torch.empty(indices.numel(), dtype=torch.float32, device=dense.device) if out is None else out
     check_buffer(out, torch.float32, indices.numel(), "out")
     _check(dense, indices)
-    if dense.device.type != "cpu":
+    if uses_torch(dense):
         out.copy_(dense[indices.long()])
     else:
         _gather(as_array(dense), _in_range(dense, indices), as_array(out))
@@ -27,7 +27,7 @@ def gather(dense: Tensor, indices: Tensor, *, out: Tensor | None = None) -> Tens
 def clear(dense: Tensor, indices: Tensor) -> None:
     """Set ``dense[indices]`` to zero."""
     _check(dense, indices)
-    if dense.device.type != "cpu":
+    if uses_torch(dense):
         dense[indices.long()] = 0.0
     else:
         _clear(as_array(dense), _in_range(dense, indices))
@@ -45,7 +45,7 @@ def scatter_add(dense: Tensor, indices: Tensor, values: Tensor) -> None:
         raise ValueError(f"there are {values.numel()} values, but {indices.numel()} indices")
     _check(dense, indices)
     check_buffer(values, torch.float32, indices.numel(), "values")
-    if dense.device.type != "cpu":
+    if uses_torch(dense):
         dense.index_add_(0, indices.long(), values)
     else:
         _scatter_add(as_array(dense), _in_range(dense, indices), as_array(values))

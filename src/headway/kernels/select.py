@@ -10,7 +10,7 @@ from torch import Tensor
 from headway.kernels import device, radix
 from headway.kernels._lanes import collect
 from headway.kernels._threads import chunks, run
-from headway.kernels.arrays import MAX_INT32, check_k, flat_float32
+from headway.kernels.arrays import MAX_INT32, check_k, flat_float32, uses_torch
 from headway.kernels.candidates import SMALLEST_KEY, Buffers, Candidates
 
 
@@ -29,7 +29,7 @@ def select_topk(x: Tensor, k: int) -> Tensor:
     k = check_k(k, x.numel())
     if k == 0:
         return torch.empty(0, dtype=torch.int64 if x.numel() > MAX_INT32 else torch.int32, device=x.device)
-    if x.device.type != "cpu":
+    if uses_torch(x):
         return device.select_topk(x, k)
     flat = flat_float32(x)
     parts = chunks(flat.size)

@@ -22,7 +22,15 @@ from headway.errors import MessageError
 from headway.kernels import device
 from headway.kernels._jit import bits_float, float_bits, kernel
 from headway.kernels._lanes import INF_KEY, KEY_MASK
-from headway.kernels.arrays import SCALE_BLOCK, SMALLEST_NORMAL, as_array, check_buffer, check_message, padded
+from headway.kernels.arrays import (
+    SCALE_BLOCK,
+    SMALLEST_NORMAL,
+    as_array,
+    check_buffer,
+    check_message,
+    padded,
+    uses_torch,
+)
 from headway.kernels.half import INF_BITS, MAGNITUDE
 
 ValueFormat = Literal["fp32", "fp16", "int8"]
@@ -54,7 +62,7 @@ def encode_values(values: Tensor, value_format: ValueFormat, *, out: Tensor) -> 
     check_message(out, value_bytes(k, value_format), "out")
     check_buffer(values, torch.float32, k, "values")
     out[-4:].zero_()  # the padding
-    if values.device.type != "cpu":
+    if uses_torch(values):
         device.encode_values(values, value_format, out)
     elif value_format == "fp32":
         out.view(torch.float32).copy_(values)
@@ -76,7 +84,7 @@ def decode_values(payload: Tensor, k: int, value_format: ValueFormat, *, out: Te
         raise MessageError(f"{payload.numel()} bytes of values, but {k} values in {value_format} take {num_bytes}")
     check_message(payload, num_bytes, "payload")
     check_buffer(out, torch.float32, k, "out")
-    if payload.device.type != "cpu":
+    if uses_torch(payload):
         device.decode_values(payload, value_format, out)
     elif value_format == "fp32":
         out.copy_(payload.view(torch.float32))

@@ -1,0 +1,156 @@
+"""What the hosts do in ``benchmarks/step_time.py``: train a CNN with every contender in turn.
+
+Rank 0 prints a line of JSON a contender: seconds a step, from the first rank's start to the last rank's end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+import headway
+
+RATIO = 0.01
+BATCH = 16
+NUM_WARM_UP, NUM_STEPS = 4, 5
+ONE_BUCKET_MB = 1000
+
+
+def cnn() -> nn.Module:
+    """Return the CNN of 1,663,370 parameters for images of 28 x 28."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(3136, 512),
+        nn.ReLU(),
+        nn.Linear(512, 10),
+    )
+
+
+class PlainTopK:
+    """Top-k with all-gather the obvious way: torch.topk, two all-gathers, error feedback in a tensor a bucket."""
+
+    def __init__(self) -> None:
+        self.residuals: dict[int, Tensor] = {}
+
+    def average(self, bucket: dist.GradBucket) -> Tensor:
+        """Average a bucket."""
+        gradient = bucket.buffer()
+        total = gradient + self.residuals.get(gradient.numel(), 0)
+        k = max(1, int(RATIO * total.numel()))
+        indices = total.abs().topk(k).indices
+        values = total[indices]
+        total[indices] = 0
+        self.residuals[gradient.numel()] = total
+        num_ranks = dist.get_world_size()
+        all_values = [torch.empty_like(values) for _ in range(num_ranks)]
+        all_indices = [torch.empty_like(indices) for _ in range(num_ranks)]
+        dist.all_gather(all_values, values)
+        dist.all_gather(all_indices, indices)
+        gradient.zero_()
+        for theirs, places in zip(all_values, all_indices, strict=True):
+            gradient.index_add_(0, places, theirs)
+        return gradient.div_(num_ranks)
+
+
+def plain_topk_hook(state: PlainTopK, bucket):
+    """Average a bucket, and be done."""
+    future: Future = Future()
+    future.set_result(state.average(bucket))
+    return future
+
+
+def plain(bucket_mb: float = 25) -> DistributedDataParallel:
+    """Wrap a new model."""
+    return DistributedDataParallel(cnn(), bucket_cap_mb=bucket_mb)
+
+
+def power_sgd(approx_rank: int) -> DistributedDataParallel:
+    """PyTorch's PowerSGD, with one bucket: with more it hangs on Gloo."""
+    ddp = plain(ONE_BUCKET_MB)
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=approx_rank, start_powerSGD_iter=2)
+    ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return ddp
+
+
+def with_hook(state: object, hook: Callable) -> DistributedDataParallel:
+    """Wrap a new model with another hook of the peers."""
+    ddp = plain()
+    ddp.register_comm_hook(state, hook)
+    return ddp
+
+
+def ours(exchange: str, values: str = "fp32") -> DistributedDataParallel:
+    """Wrap a new model with a hook of ours; all that can be is chosen by it."""
+    ddp = plain()
+    ddp.handle = headway.attach(ddp, headway.Fixed(exchange=exchange, ratio=RATIO, values=values, timeout_s=120))
+    return ddp
+
+
+CONTENDERS: dict[str, Callable[[], DistributedDataParallel]] = {
+    "DDP": plain,
+    "fp16 hook": lambda: with_hook(None, default_hooks.fp16_compress_hook),
+    "PowerSGD rank 1": lambda: power_sgd(1),
+    "PowerSGD rank 4": lambda: power_sgd(4),
+    "topk + all_gather": lambda: with_hook(PlainTopK(), plain_topk_hook),
+    "ours dense": lambda: ours("dense"),
+    "ours allgather_topk": lambda: ours("allgather_topk"),
+    "ours allgather_topk int8": lambda: ours("allgather_topk", "int8"),
+    "ours star_topk": lambda: ours("star_topk"),
+    "ours star_topk fp16": lambda: ours("star_topk", "fp16"),
+    "ours var_topk": lambda: ours("var_topk"),
+    "ours randomk": lambda: ours("randomk"),
+}
+
+
+def measure(ddp: DistributedDataParallel) -> float:
+    """Return the seconds of a step, on the clock that all hosts share."""
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    images, labels = torch.randn(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
+    start = 0.0
+    for step in range(NUM_WARM_UP + NUM_STEPS):
+        if step == NUM_WARM_UP:
+            dist.barrier()
+            start = time.monotonic()
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(ddp(images), labels).backward()
+        optimizer.step()
+    times = torch.tensor([start, -time.monotonic()], dtype=torch.float64)
+    dist.all_reduce(times, dist.ReduceOp.MIN)
+    return (-times[1] - times[0]).item() / NUM_STEPS
+
+
+def main() -> None:
+    """Take every contender in turn."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for name, make in CONTENDERS.items():
+        ddp = make()
+        seconds = measure(ddp)
+        handle = getattr(ddp, "handle", None)
+        chosen = "" if handle is None else f"{handle.plan.fusion}, {handle.history[-1].algorithm}"
+        if dist.get_rank() == 0:
+            print(json.dumps({"name": name, "seconds": seconds, "chosen": chosen}), flush=True)
+        if handle is not None:
+            handle.close()
+    dist.barrier()
+    os._exit(0)  # torch may abort while it takes down its groups
+
+
+if __name__ == "__main__":
+    main()
