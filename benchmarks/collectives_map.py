@@ -20,12 +20,13 @@ COLOURS = {
     "ring": "#d98032",
     "recursive_doubling": "#4f9d69",
     "halving_doubling": "#a5cf8f",
-    "bruck": "#4f9d69",
+    "bruck": "#c9b458",
     "tree": "#8e6bb0",
     "scatter_gather": "#c9a7dd",
     "chain": "#d98032",
     "star": "#b0413e",
 }
+DARK = ("one_shot", "recursive_doubling", "tree", "star")
 
 
 def load(figures: Path) -> list[Outcome]:
@@ -40,7 +41,8 @@ def draw_panel(axes: Axes, outcomes: list[Outcome]) -> None:
         winner = min(outcome.seconds, key=outcome.seconds.__getitem__)
         x, y = RATES_MBPS.index(outcome.cell.mbps), LATENCIES_MS.index(outcome.cell.latency_ms)
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=COLOURS[winner], edgecolor="white", linewidth=2))
-        axes.text(x, y, f"{outcome.speedup:.1f}x", ha="center", va="center", fontsize=9)
+        colour = "white" if winner in DARK else "black"
+        axes.text(x, y, f"{outcome.speedup:.1f}x", ha="center", va="center", fontsize=9, color=colour)
     axes.set(xlim=(-0.5, len(RATES_MBPS) - 0.5), ylim=(-0.5, len(LATENCIES_MS) - 0.5))
     axes.set_xticks(range(len(RATES_MBPS)), [f"{mbps:g}" for mbps in RATES_MBPS])
     axes.set_yticks(range(len(LATENCIES_MS)), [f"{ms:g}" for ms in LATENCIES_MS])
@@ -63,7 +65,8 @@ def draw(collective: str, outcomes: list[Outcome], output: Path) -> None:
     winners = {min(o.seconds, key=o.seconds.__getitem__) for o in outcomes}
     handles = [Patch(color=COLOURS[name], label=name.replace("_", " ")) for name in COLOURS if name in winners]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-    figure.supxlabel("bandwidth, Mbps", fontsize=10)
+    for axes in grid[-1]:
+        axes.set_xlabel("bandwidth, Mbps")
     figure.supylabel("one-way latency, ms", fontsize=10)
     figure.suptitle(f"{collective}: who wins, and how much faster our best is than Gloo's own")
     figure.savefig(output, dpi=110)
