@@ -121,6 +121,7 @@ CONTENDERS: dict[str, Callable[[], DistributedDataParallel]] = {
 def measure(ddp: DistributedDataParallel) -> float:
     """Return the seconds of a step, on the clock that all hosts share."""
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    torch.manual_seed(1 + dist.get_rank())  # every worker has data of its own
     images, labels = torch.randn(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
     start = 0.0
     for step in range(NUM_WARM_UP + NUM_STEPS):

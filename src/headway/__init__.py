@@ -9,12 +9,14 @@ from headway.errors import HeadwayError, LabError, MessageError, MismatchError, 
 
 if TYPE_CHECKING:
     from headway import collectives, compress, kernels, lab
-    from headway.ddp import Fixed, Handle, HookState, attach, hook
+    from headway.ddp import Fixed, Handle, HookState, Statistics, attach, hook
+    from headway.exchange import ExchangeRecord, Plan
     from headway.network import Link
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "ExchangeRecord",
     "Fixed",
     "Handle",
     "HeadwayError",
@@ -24,6 +26,8 @@ __all__ = [
     "MessageError",
     "MismatchError",
     "PeerLost",
+    "Plan",
+    "Statistics",
     "__version__",
     "attach",
     "collectives",
@@ -33,7 +37,11 @@ __all__ = [
     "lab",
 ]
 
-_ROOM_OF = dict.fromkeys(("Fixed", "Handle", "HookState", "attach", "hook"), "ddp") | {"Link": "network"}
+_ROOM_OF = {
+    **dict.fromkeys(("Fixed", "Handle", "HookState", "Statistics", "attach", "hook"), "ddp"),
+    **dict.fromkeys(("ExchangeRecord", "Plan"), "exchange"),
+    "Link": "network",
+}
 
 
 def __getattr__(name: str) -> Any:

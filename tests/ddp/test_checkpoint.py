@@ -29,7 +29,7 @@ def through_a_file(state: Any) -> Any:
     return torch.load(file, weights_only=True)
 
 
-def interrupt(options: dict, at: int) -> list[bytes]:
+def interrupt(options: dict, at: int) -> tuple[bytes, bytes, int]:
     """Train 12 steps in one go, and again with a stop on the way."""
     ddp, handle, optimizer = make(options)
     saved = None
@@ -41,7 +41,7 @@ def interrupt(options: dict, at: int) -> list[bytes]:
         step_once(ddp, optimizer, step)
     straight = bits(parameters_of(ddp))
     handle.close()
-    ddp, handle, optimizer = make(options | {"link": None} if options.get("algorithm") else options)
+    ddp, handle, optimizer = make(options)
     ddp.module.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["sgd"])
     handle.load_state_dict(saved["headway"])
@@ -50,7 +50,7 @@ def interrupt(options: dict, at: int) -> list[bytes]:
     resumed = bits(parameters_of(ddp))
     num_steps = handle.statistics().step
     handle.close()
-    return [straight, resumed, num_steps]
+    return straight, resumed, num_steps
 
 
 @pytest.mark.parametrize("fusion", ["bucket", "step", "auto"])
@@ -64,10 +64,42 @@ def test_a_resumed_run_is_equal_to_the_bit(pool, name, fusion):
     assert len({straight for straight, _, _ in results}) == 1
 
 
-@pytest.mark.parametrize("at", [0, 1, 2])
-def test_so_is_one_that_was_stopped_early(pool, at):
-    for straight, resumed, _ in pool.run(interrupt, {"exchange": "star_topk", "ratio": 0.05}, at, num_ranks=2):
+@pytest.mark.parametrize("fusion", ["bucket", "step"])
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_so_is_one_that_was_stopped_early(pool, at, fusion):
+    options = {"exchange": "star_topk", "ratio": 0.05, "fusion": fusion}
+    for straight, resumed, _ in pool.run(interrupt, options, at, num_ranks=2):
         assert resumed == straight
+
+
+def one_odd_state() -> list[str]:
+    ddp, handle, optimizer = make({"exchange": "allgather_topk", "ratio": 0.05})
+    for step in range(4):
+        step_once(ddp, optimizer, step)
+    state = handle.state_dict()
+    if state["rank"] == 1:
+        state["num_ranks"] = 5
+    said = []
+    try:
+        handle.load_state_dict(state)
+    except ValueError as error:
+        said.append(str(error))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        handle.load_state_dict(state, strict=False)
+    said.append(str(caught[0].message))
+    for step in range(4, 8):
+        step_once(ddp, optimizer, step)
+    handle.close()
+    return [*said, bits(parameters_of(ddp))]
+
+
+def test_a_state_that_does_not_fit_on_one_rank_is_refused_on_all(pool):
+    first, second = pool.run(one_odd_state, num_ranks=2)
+    assert first[0].startswith("the state of rank 1 does not fit; strict=False")
+    assert second[0].startswith("the state is of 5 ranks, but there are 2")
+    assert first[1] == "the state of rank 1 does not fit: residuals are dropped"
+    assert first[2] == second[2]
 
 
 def misfits() -> list[str]:
@@ -82,6 +114,7 @@ def misfits() -> list[str]:
         (handle, state | {"num_ranks": 5}),
         (handle, state | {"rank": 1 - state["rank"]}),
         (handle, state | {"format": 99}),
+        (handle, state | {"seed": 4}),
         (handle, {"step": 3}),
         (other, state),
         (handle, state | {"residual": state["residual"][:-1]}),
@@ -94,8 +127,11 @@ def misfits() -> list[str]:
         warnings.simplefilter("always")
         handle.load_state_dict(state | {"num_ranks": 5}, strict=False)
     said.append(str(caught[0].message))
-    step_once(ddp, optimizer, 5)
-    assert handle.history[-1].exchange == "allgather_topk"
+    for step in range(4, 8):
+        step_once(ddp, optimizer, step)
+    assert [record.exchange for record in handle.history if record.bucket <= 0][-4:] == (
+        ["dense"] * 2 + ["allgather_topk"] * 2
+    )
     said.append(str(handle.statistics().step))
     for each in (handle, other):
         each.close()
@@ -104,7 +140,8 @@ def misfits() -> list[str]:
 
 def test_a_state_that_does_not_fit_is_refused_or_its_residuals_are_dropped(pool):
     for said in pool.run(misfits, num_ranks=2):
-        ranks, rank, version, nothing, model, residual, dropped, step = said
+        ranks, rank, version, seed, nothing, model, residual, dropped, step = said
+        assert seed.startswith("the state was made with seed 4, but this run has 0")
         assert ranks.startswith("the state is of 5 ranks, but there are 2; strict=False")
         assert "each rank loads its own" in rank
         assert version.startswith("the state has format 99, but this version reads 1")
@@ -112,4 +149,4 @@ def test_a_state_that_does_not_fit_is_refused_or_its_residuals_are_dropped(pool)
         assert "another model: parameter '0.bias' differs" in model
         assert "does not have the size" in residual
         assert dropped == "the state is of 5 ranks, but there are 2: residuals are dropped"
-        assert step == "5"
+        assert step == "8"

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.utils.checkpoint import checkpoint
 
 import headway
 from tests.ddp.training import LINK, batch, bits, mlp, parameters_of, step_once, train, wrap
@@ -53,6 +55,8 @@ def test_options_of_ddp(pool, ddp_options, fusion):
     results = pool.run(train_with_options, TOPK | {"fusion": fusion}, ddp_options, num_ranks=3)
     assert len({bits(result["parameters"]) for result in results}) == 1
     assert results[0]["losses"][-1] < 0.9 * results[0]["losses"][0]
+    if fusion == "bucket":
+        assert len({record.bucket for record in results[0]["history"][-6:]}) > 1
     assert results[0]["history"][-1].wire_bytes < results[0]["history"][-1].dense_bytes
 
 
@@ -204,6 +208,79 @@ def plain_way() -> bytes:
 
 def test_the_plain_pytorch_way(pool):
     assert len(set(pool.run(plain_way, num_ranks=2))) == 1
+
+
+class Checkpointed(nn.Module):
+    """Recomputes its activations in backward, within a backward of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.first, self.second = nn.Linear(20, 64), nn.Linear(64, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda y: self.second(torch.relu(self.first(y))), x.requires_grad_(), use_reentrant=True)
+
+
+def train_checkpointed(options: dict) -> dict:
+    return train(options, make=Checkpointed)
+
+
+@pytest.mark.parametrize("fusion", ["bucket", "step"])
+def test_activations_may_be_recomputed(pool, fusion):
+    results = pool.run(train_checkpointed, TOPK | {"fusion": fusion}, num_ranks=2)
+    assert bits(results[0]["parameters"]) == bits(results[1]["parameters"])
+
+
+def uneven(options: dict) -> int:
+    ddp = wrap(mlp())
+    handle = headway.attach(ddp, config_of(options))
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    with Join([ddp]):
+        for step in range(6 + 2 * dist.get_rank()):
+            step_once(ddp, optimizer, step)
+    num_steps = handle.statistics().step
+    handle.close()
+    return num_steps
+
+
+@pytest.mark.parametrize("options", [TOPK, STAR])
+def test_ranks_may_have_uneven_numbers_of_batches(pool, options):
+    assert pool.run(uneven, options | {"fusion": "bucket"}, num_ranks=2) == [8, 8]
+
+
+def after_the_end() -> str:
+    ddp = wrap(mlp())
+    handle = headway.attach(ddp, config_of(TOPK))
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    step_once(ddp, optimizer, 0)
+    handle.close()
+    try:
+        step_once(ddp, optimizer, 1)
+    except ValueError as error:
+        return str(error)
+    return "nothing was said"
+
+
+def test_a_backward_after_close_says_what_to_do(pool):
+    for said in pool.run(after_the_end, num_ranks=2):
+        assert "wrap the model anew" in said
+
+
+def disagree() -> str:
+    ddp = wrap(mlp())
+    try:
+        headway.attach(ddp, config_of(TOPK | {"ratio": 0.1 + dist.get_rank() / 10}))
+    except ValueError as error:
+        return str(error)
+    return "nothing was said"
+
+
+def test_ranks_with_different_configurations_are_told(pool):
+    assert (
+        pool.run(disagree, num_ranks=2)
+        == ["ranks [1] have another configuration than rank 0: give the same to all"] * 2
+    )
 
 
 def misuse() -> list[str]:

@@ -14,7 +14,7 @@ import headway
 from headway import Link
 
 LINK = Link(latency_s=0.001, bandwidth_bps=1e8)
-SMALL_BUCKETS_MB = 0.02
+SMALL_BUCKETS_MB = 0.001
 
 
 def mlp(width: int = 64) -> nn.Module:

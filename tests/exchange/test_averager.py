@@ -41,12 +41,14 @@ def buckets_of(layout: tuple[BucketLayout, ...], rank: int, step: int, done: lis
     return made
 
 
-def run_layouts(layouts: list, plan: Plan, link: Link) -> dict:
+def run_layouts(layouts: list, plan: Plan, link: Link, resumed_at: int | None = None) -> dict:
     with Executor(timeout_s=20) as executor:
         history = History()
         averager = Averager(Channel(executor, link), lambda _step: plan, history, seed=0)
         plans, orders, by_parameter = [], [], []
         for step, layout in enumerate(layouts):
+            if step == resumed_at:
+                averager.resume(step, averager.layout, averager.memories, averager.arrivals_s)
             plans.append(averager.plan.exchange)
             done: list[int] = []
             taken_alone = []
@@ -69,38 +71,54 @@ def run_layouts(layouts: list, plan: Plan, link: Link) -> dict:
 TOPK = Plan(exchange="allgather_topk", ratio=0.1, fusion="bucket", algorithm="ring")
 
 
-def test_the_first_step_is_dense_and_the_second_waits_for_its_last_bucket(pool):
-    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT], TOPK, FAR, num_ranks=2):
-        assert seen["plans"] == ["dense", "allgather_topk", "allgather_topk"]
-        assert seen["orders"] == [[1, 2], [0, 2], [1, 2]]
-        assert [r.algorithm for r in seen["records"][:2]] == ["native", "native"]
-        assert {r.ratio for r in seen["records"][2:]} == {0.1}
+def test_two_steps_are_dense_and_the_third_waits_for_its_last_bucket(pool):
+    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], TOPK, FAR, num_ranks=2):
+        assert seen["plans"] == ["dense", "dense", "allgather_topk", "allgather_topk"]
+        assert seen["orders"] == [[0, 2], [0, 2], [0, 2], [1, 2]]
+        assert {r.algorithm for r in seen["records"][:4]} == {"native"}
+        assert {r.ratio for r in seen["records"][4:]} == {0.1}
 
 
 def test_a_fused_step_is_one_exchange(pool):
     plan = Plan(exchange="allgather_topk", ratio=0.1, fusion="step", algorithm="ring")
-    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT], plan, FAR, num_ranks=2):
-        assert seen["orders"] == [[1, 2], [0, 2], [0, 2]]
-        assert [r.bucket for r in seen["records"]] == [0, 1, -1, -1]
+    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], plan, FAR, num_ranks=2):
+        assert seen["orders"] == [[0, 2], [0, 2], [0, 2], [0, 2]]
+        assert [r.bucket for r in seen["records"]] == [0, 1, 0, 1, -1, -1]
         sent = sum(int((part != 0).sum()) for part in seen["averages"][-1].values())
         assert 10 <= sent <= 20  # the top 10 of 100 from each of two ranks
 
 
 def test_buckets_of_another_layout_are_regrouped_to_those_of_the_memories(pool):
     """As the first step of a resumed run: the same averages and residuals, however DDP cuts its buckets."""
-    straight = pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], TOPK, FAR, num_ranks=2)
-    mixed = pool.run(run_layouts, [FIRST, REBUILT, FIRST, REBUILT], TOPK, FAR, num_ranks=2)
+    straight = pool.run(run_layouts, [FIRST, *[REBUILT] * 6], TOPK, FAR, num_ranks=2)
+    mixed = pool.run(run_layouts, [FIRST, REBUILT, REBUILT, FIRST, FIRST, REBUILT, REBUILT], TOPK, FAR, num_ranks=2)
     for a, b in zip(straight, mixed, strict=True):
         assert torch.equal(a["residual"], b["residual"])
-        for step in range(4):
+        for step in range(7):
             for name, part in a["averages"][step].items():
                 assert torch.equal(part, b["averages"][step][name])
+
+
+def test_other_buckets_that_stay_are_adopted_with_their_residuals(pool):
+    stays = [REBUILT, REBUILT, REBUILT, *[FIRST] * 5]
+    for seen in pool.run(run_layouts, stays, TOPK, FAR, num_ranks=2):
+        assert seen["orders"][3:6] == [[0, 2]] * 3  # regrouped
+        assert seen["orders"][6:] == [[1, 2]] * 2  # as they come
+        assert seen["residual"].abs().sum() > 0
+
+
+def test_a_bucket_that_happens_to_fit_waits_until_all_do(pool):
+    """The first of a resumed run may look like the saved one, while the others do not."""
+    other = (REBUILT[0], BucketLayout(("b", "a"), (20, 10)))
+    layouts = [FIRST, REBUILT, REBUILT, REBUILT, other, REBUILT, REBUILT]
+    for seen in pool.run(run_layouts, layouts, TOPK, FAR, 4, num_ranks=2):
+        assert seen["orders"][3:] == [[1, 2], [0, 2], [0, 2], [1, 2]]
 
 
 @pytest.mark.parametrize(("link", "fusion"), [(FAR, "step"), (NEAR, "bucket")])
 def test_auto_fusion_follows_the_link_and_is_the_same_on_all_ranks(pool, link, fusion):
     plan = Plan(exchange="dense", fusion="auto", algorithm="ring")
-    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT], plan, link, num_ranks=2):
+    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], plan, link, num_ranks=2):
         assert seen["fusion"] == fusion
 
 

@@ -60,3 +60,17 @@ def test_close_runs_what_was_submitted_and_may_be_called_twice():
     engine.close()
     engine.close()
     assert ran == [1]
+
+
+def test_a_closed_engine_takes_no_tasks():
+    engine = Engine()
+    engine.close()
+    with pytest.raises(ValueError, match="wrap the model anew"):
+        engine.submit(nothing, nothing)
+
+
+def test_giving_up_may_fail_too(engine):
+    engine.submit(lambda: 1 // 0, lambda: 1 // 0)
+    engine.submit(nothing, lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        engine.drain()

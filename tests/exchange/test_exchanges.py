@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from headway import MessageError
-from headway.collectives import NATIVE, Executor
+from headway.collectives import NATIVE, Collective, Executor
 from headway.compress import BucketMemory, Shape, random_indices
 from headway.exchange import Channel, Job, Plan, exchange_of
+from headway.exchange.channel import cheapest
 from headway.exchange.plan import COLLECTIVE_OF
 from headway.kernels import noise_key
 from headway.network import Link
@@ -135,6 +136,41 @@ def test_narrow_values_send_less_and_keep_the_rounding_error(pool, name, values)
         torch.testing.assert_close(3 * narrow[0][step]["average"] + left, total, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("name", ["dense", "star_topk", "var_topk", "randomk"])
+def test_sums_of_large_fp16_values_stay_finite(pool, name):
+    """As with a GradScaler: every rank's values fit into fp16, their sum would not."""
+    options = {"exchange": name, "ratio": 1.0, "values": "fp16"}
+    for seen in pool.run(run_large, options, num_ranks=4):
+        assert seen["average"].isfinite().all()
+        total = seen["average"] * 4 + 4 * seen["residual"]
+        torch.testing.assert_close(total, torch.full((NUMEL,), 4 * 30_003.0), rtol=1e-4, atol=0)
+
+
+def run_large(options: dict) -> dict:
+    with Executor(timeout_s=20) as executor:
+        memory = BucketMemory(Shape(tuple(SIZES)))
+        job = Job(step=0, bucket=0, gradient=torch.full((NUMEL,), 30_003.0), memory=memory)
+        exchange_of(Plan(**options)).run(job, Channel(executor, LINK))
+        return {"average": job.gradient, "residual": memory.residual}
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize("name", COLLECTIVE_OF)
+def test_the_bytes_foretold_are_those_that_go(pool, name, num_ranks):
+    """By a ring and a chain, every rank's share of each collective is known from its size alone."""
+    options = {"exchange": name, "ratio": RATIO, "algorithm": "ring", "broadcast": "chain"}
+    ranks = pool.run(run_steps, options, num_ranks=num_ranks)
+    collectives = [
+        traffic.collective for traffic in exchange_of(Plan(**options)).traffic(Shape(tuple(SIZES)), num_ranks)
+    ]
+    shares = {Collective.ALL_REDUCE: 2 * (num_ranks - 1), Collective.ALL_GATHER: num_ranks * (num_ranks - 1)}
+    foretold = sum(
+        num_bytes * shares.get(collective, num_ranks - 1)
+        for collective, num_bytes in zip(collectives, ranks[0][0]["predicted"], strict=True)
+    )
+    assert sum(rank[-1]["wire_bytes"] for rank in ranks) == foretold
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", COLLECTIVE_OF)
 def test_half_precision_gradients_are_averaged(pool, name, dtype):
@@ -218,10 +254,7 @@ def test_a_plan_that_cannot_be_is_refused(options, message):
         Plan(**options)
 
 
-def test_auto_is_native_on_a_fast_network_and_ours_on_a_slow_one(pool):
-    from headway.collectives import Collective
-    from headway.exchange.channel import cheapest
-
+def test_auto_is_native_on_a_fast_network_and_ours_on_a_slow_one():
     near, far = Link(latency_s=3e-5, bandwidth_bps=1e10), Link(latency_s=0.05, bandwidth_bps=4e7)
     assert cheapest(Collective.ALL_REDUCE, 2, near, 100_000_000) == NATIVE
     assert cheapest(Collective.ALL_REDUCE, 8, far, 10_000) == "one_shot"

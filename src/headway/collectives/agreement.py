@@ -7,6 +7,7 @@ import os
 import torch
 import torch.distributed as dist
 
+from headway.collectives.groups import native_all_gather
 from headway.errors import MismatchError
 
 _TEXT_BYTES = 256
@@ -23,7 +24,7 @@ def compare(intent: str, group: dist.ProcessGroup, num_ranks: int) -> None:
     text = intent.encode()[:_TEXT_BYTES]
     own[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     everyone = torch.empty(num_ranks * _TEXT_BYTES, dtype=torch.uint8)
-    dist.all_gather_into_tensor(everyone, own, group=group)
+    native_all_gather(everyone, own, group)
     intents = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in everyone.view(num_ranks, -1)]
     if len(set(intents)) > 1:
         raise MismatchError(intents)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headway.collectives import agreement
 from headway.collectives.catalogue import build_for
-from headway.collectives.groups import OwnGroups
+from headway.collectives.groups import OwnGroups, native_all_gather
 from headway.collectives.lane import Lane
 from headway.collectives.lanes import Lanes
 from headway.collectives.neighbours import neighbour_exchange
@@ -128,15 +128,28 @@ class Executor:
             self._run(lane)
             return tensor.copy_(lane.buffer.view_as(tensor))
 
+    def start_all_reduce(self, tensor: Tensor) -> Callable[[], None]:
+        """Start torch's own all-reduce of a contiguous tensor; return what waits for it, in the order of starts."""
+        what = f"{Collective.ALL_REDUCE.value} by {NATIVE} over {self.num_ranks} ranks"
+        with self._call(what, what, tensor, self._others) as groups:
+            group = groups.cpu if tensor.device.type == "cpu" else groups.device
+            work = dist.all_reduce(tensor, group=group, async_op=True)
+        number, deadline = self._num_calls, self._deadline
+
+        def wait() -> None:
+            with self._guarded(Call(number, deadline, self._others), what):
+                if work is not None:
+                    work.wait()
+
+        return wait
+
     @torch.no_grad()
     def all_gather(self, message: Tensor, algorithm: str = NATIVE) -> Tensor:
         """Return every rank's message, in order of rank, along a new first dimension. All have the same shape."""
         if algorithm == NATIVE:
             flat = message.contiguous().view(-1)
             everyone = flat.new_empty(self.num_ranks * flat.numel())
-            self._native(
-                Collective.ALL_GATHER, message, lambda group: dist.all_gather_into_tensor(everyone, flat, group=group)
-            )
+            self._native(Collective.ALL_GATHER, message, lambda group: native_all_gather(everyone, flat, group))
             return everyone.view(self.num_ranks, *message.shape)
         schedule = build_for(Collective.ALL_GATHER, algorithm, self.num_ranks, message.nbytes)
         with self._scheduled(schedule, message) as lane:
@@ -234,17 +247,22 @@ class Executor:
             raise self._broken
         self._num_calls += 1
         self._deadline = time.monotonic() + self._timeout_s
-        self._watch.begin(Call(self._num_calls, self._deadline, waited_for))
-        try:
+        with self._guarded(Call(self._num_calls, self._deadline, waited_for), what):
             if self._compares:
                 intent = f"call {self._num_calls}: {intent}, {tensor.numel()} x {tensor.dtype}"
                 agreement.compare(intent, self._groups.cpu, self.num_ranks)
             yield self._groups
+
+    @contextmanager
+    def _guarded(self, call: Call, what: str) -> Iterator[None]:
+        self._watch.begin(call)
+        try:
+            yield
         except RuntimeError as error:
-            broken = as_broken_wire(error, self._deadline)
+            broken = as_broken_wire(error, call.deadline)
             if broken is None:
                 raise
-            self._broken = self._peer_lost(what, broken, waited_for())
+            self._broken = self._peer_lost(what, broken, call.waited_for())
             raise self._broken from error
         finally:
             self._watch.end()

@@ -5,6 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import torch.distributed as dist
+from torch import Tensor
+
+
+def native_all_gather(everyone: Tensor, own: Tensor, group: dist.ProcessGroup) -> None:
+    """Call torch's all-gather into one tensor, by the name that this version of torch has for it."""
+    getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(everyone, own, group=group)
 
 
 class OwnGroups:

@@ -16,7 +16,7 @@ NUM_SEARCHES = 25
 
 @dataclass(frozen=True)
 class MSTopK:
-    """About the k largest entries, found by bisecting the threshold 25 times between mean and maximum magnitude.
+    """About the k largest entries, found by bisecting the threshold 25 times between 0 and the maximum magnitude.
 
     All entries above the upper bound of the search, and as many between the bounds as are missing, the first ones.
 

@@ -28,37 +28,48 @@ def save(averager: Averager) -> dict[str, Any]:
         "num_ranks": channel.num_ranks,
         "rank": channel.rank,
         "step": averager.step,
+        "seed": averager.seed,
         "link": [channel.link.latency_s, channel.link.bandwidth_bps],
         "arrivals_s": averager.arrivals_s,
-        "buckets": None if memories is None else [asdict(bucket) for bucket in memories.layout],
+        "buckets": None if averager.layout is None else [asdict(bucket) for bucket in averager.layout],
         "residual": residual,
         "thresholds": {} if memories is None else {k: asdict(t) for k, t in memories.thresholds().items()},
     }
 
 
 def load(averager: Averager, state: Mapping[str, Any], parameters: Mapping[str, int], *, strict: bool) -> None:
-    """Take a state over; raise `ValueError` where it does not fit, or with ``strict=False`` warn and drop residuals."""
+    """Take a state over; raise `ValueError` where it does not fit, or with ``strict=False`` warn and drop residuals.
+
+    All ranks do the same: one whose state does not fit decides for all.
+    """
     reason = _misfit(averager, state, parameters)
+    odd = _whose_does_not_fit(averager, reason is None)
+    if reason is None and odd:
+        reason = f"the state of rank {odd[0]} does not fit"
     if reason is not None and (strict or state.get("format") != FORMAT):
-        raise ValueError(f"{reason}; strict=False loads the step, and drops the residuals")
-    averager.step = int(state["step"])
+        advice = "; strict=False loads the step, and drops the residuals" if strict else ""
+        raise ValueError(f"{reason}{advice}")
     if reason is not None:
         warnings.warn(f"{reason}: residuals are dropped", stacklevel=3)
-        averager.memories, averager.arrivals_s = None, None
+        averager.resume(int(state["step"]), None, None, None)
         return
     latency_s, bandwidth_bps = state["link"]
     averager.channel.link = Link(latency_s=latency_s, bandwidth_bps=bandwidth_bps)
-    averager.arrivals_s = state["arrivals_s"]
-    averager.memories = _memories_of(state)
-
-
-def _memories_of(state: Mapping[str, Any]) -> Memories | None:
     layout = _layout_of(state)
-    if layout is None:
-        return None
+    averager.resume(int(state["step"]), layout, _memories_of(state, layout), state["arrivals_s"])
+
+
+def _whose_does_not_fit(averager: Averager, fits: bool) -> list[int]:
+    everyone = averager.channel.executor.all_gather(torch.tensor([fits]), "native").flatten().tolist()
+    return [rank for rank, fits in enumerate(everyone) if not fits]
+
+
+def _memories_of(state: Mapping[str, Any], layout: Layout | None) -> Memories | None:
     residual = state["residual"]
-    memories = Memories(layout, residual=None if residual is None else residual.clone())
-    memories.set_thresholds({k: Threshold(**fields) for k, fields in state["thresholds"].items()})
+    if layout is None or residual is None:
+        return None
+    memories = Memories(layout, residual.clone())
+    memories.set_thresholds({name: Threshold(**fields) for name, fields in state["thresholds"].items()})
     return memories
 
 
@@ -77,6 +88,8 @@ def _misfit(averager: Averager, state: Mapping[str, Any], parameters: Mapping[st
         return f"the state is of {state['num_ranks']} ranks, but there are {channel.num_ranks}"
     if state["rank"] != channel.rank:
         return f"the state is that of rank {state['rank']}, but this is rank {channel.rank}: each rank loads its own"
+    if state["seed"] != averager.seed:
+        return f"the state was made with seed {state['seed']}, but this run has {averager.seed}"
     layout = _layout_of(state)
     if layout is not None and parameters and parameters_of(layout) != dict(parameters):
         theirs = parameters_of(layout)

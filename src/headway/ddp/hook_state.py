@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import zlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -60,7 +62,8 @@ class HookState:
         self._averager = Averager(Channel(self._executor, link), lambda _step: plan, self._history, self.config.seed)
         self._engine = Engine()
         self._names = _Names(module)
-        self._callback_is_queued = False
+        self._open: dict[Future[Tensor], Tensor] = {}
+        self._check_agreement()
 
     def submit(self, bucket: GradBucket) -> Future[Tensor]:
         """Hand a bucket to the engine; the future is its buffer, averaged."""
@@ -68,36 +71,47 @@ class HookState:
         gradient = bucket.buffer()
         future = future_for(gradient)
         if self._executor.num_ranks == 1:
+            self._averager.step += bucket.is_last()
             future.set_result(gradient)
             return future
+        self._open[future] = gradient
         parameters = bucket.parameters()
         ours = Bucket(
             index=bucket.index(),
             gradient=gradient,
             layout=BucketLayout(tuple(map(self._names.of, parameters)), tuple(p.numel() for p in parameters)),
             is_last=bucket.is_last(),
-            on_done=lambda: future.set_result(gradient),
+            on_done=lambda: self._complete(future),
         )
         task = after_backward(lambda: self._averager.take(ours), gradient)
-        self._engine.submit(task, give_up=lambda: self._give_up(future, gradient))
+        self._engine.submit(task, give_up=self._give_up)
         self._surface_errors()
         return future
 
-    def _give_up(self, future: Future[Tensor], gradient: Tensor) -> None:
-        """Let go of a bucket that will not be averaged: backward raises before anybody uses it."""
+    def _complete(self, future: Future[Tensor]) -> None:
+        future.set_result(self._open.pop(future))
+
+    def _give_up(self) -> None:
+        """Let go of all buckets, those too that wait for the last one: backward raises before anybody uses them."""
         self._executor.abandon()
-        if not future.done():
-            future.set_result(gradient)
+        for future in list(self._open):
+            self._complete(future)
 
     def _surface_errors(self) -> None:
-        """Let backward() itself raise what the engine raises: DDP has no way to pass it on through a future."""
-        if not self._callback_is_queued:
-            self._callback_is_queued = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
+        """Let backward() itself raise what the engine raises: DDP has no way to pass it on through a future.
 
-    def _end_of_backward(self) -> None:
-        self._callback_is_queued = False
-        self._engine.drain()
+        Outside of a backward, as when DDP's Join shadows one, the next call raises instead.
+        """
+        with contextlib.suppress(RuntimeError):
+            torch.autograd.Variable._execution_engine.queue_callback(self._engine.drain)
+
+    def _check_agreement(self) -> None:
+        """Find out now if ranks were configured differently, and not by a deadline in the middle of training."""
+        own = zlib.crc32(repr((self.config.plan, self.config.link, self.config.seed)).encode())
+        everyone = self._executor.all_gather(torch.tensor([own]), "native").flatten().tolist()
+        if len(set(everyone)) > 1:
+            odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
+            raise ValueError(f"ranks {odd} have another configuration than rank 0: give the same to all")
 
     @property
     def plan(self) -> Plan:
@@ -127,6 +141,8 @@ class HookState:
         """
         self._engine.drain()
         checkpoint.load(self._averager, state, self._names.parameters, strict=strict)
+        if self.config.link is not None:
+            self._averager.channel.link = self.config.link
 
     def close(self) -> None:
         """End the engine and close the process groups, once training is over; a second call does nothing."""

@@ -1,6 +1,6 @@
 """Devices with streams: the engine thread must not run ahead of backward, nor DDP ahead of the engine.
 
-There is no such device where Headway is tested: this file, and only this, has not been run.
+There is no such device where Headway is tested: this has not been run.
 """
 
 from __future__ import annotations

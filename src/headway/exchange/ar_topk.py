@@ -94,13 +94,13 @@ class VarTopK(ArTopK):
 
     def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
         """Return what STAR takes, after an all-gather of one number a rank."""
-        return [Traffic(Collective.ALL_GATHER, self._gather, 4), *super().traffic(shape, num_ranks)]
+        return [Traffic(Collective.ALL_GATHER, self._gather, 8), *super().traffic(shape, num_ranks)]
 
     def run(self, job: Job, channel: Channel) -> float:
         """Select on every rank, find the one that has most, and go on as STAR does."""
         memory, k = job.memory.whole, wanted_entries(self.ratio, job.memory.shape.numel)
         selection = memory.select(job.gradient, k)
-        own = selection.values.square().sum(dtype=torch.float64).to(torch.float32).reshape(1)
+        own = selection.values.double().square().sum().reshape(1)
         energies = channel.all_gather(own, self._gather).flatten()
         root = int(energies.nan_to_num(nan=torch.inf).argmax())
         indices = selection.indices if channel.rank == root else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +26,9 @@ from headway.exchange.records import ExchangeRecord, History
 FUSED = -1
 """The bucket number of a record that is about all buckets of a step."""
 _COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
+_NUM_DENSE_STEPS = 2
+_NUM_TO_ADOPT = 3
+"""So many steps in a row must have the same other buckets; a static graph that is resumed has them for two."""
 _FIRST_PLAN = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
 
 
@@ -44,9 +48,10 @@ class Bucket:
 class Averager:
     """Averages step after step. Not for more than one thread at a time.
 
-    The first step is dense and native: DDP rebuilds its buckets after it. The second shows what they are from then
-    on, so its buckets wait for the last one. A step whose buckets are others than those of the memories, the first
-    one of a resumed run, is regrouped to these.
+    The first two steps are dense and native: DDP cuts its buckets anew after the first, or the second for a static
+    graph. The third shows what they are from then on, so its buckets wait for the last one. A step whose buckets
+    are others than those of the memories, the first one of a resumed run, is regrouped to these; if the others
+    stay, they are adopted.
 
     Args:
         channel: What everything goes through.
@@ -57,58 +62,108 @@ class Averager:
 
     def __init__(self, channel: Channel, plan_of: Callable[[int], Plan], history: History, seed: int) -> None:
         self.channel = channel
+        self.seed = seed
         self.step = 0
+        self.layout: Layout | None = None
+        """That of the memories, or of the last step while there are none."""
         self.memories: Memories | None = None
         self.arrivals_s: list[float] | None = None
         """When the buckets of a step arrived at rank 0, by which "auto" fusion is decided."""
         self._plan_of = plan_of
         self._history = history
-        self._seed = seed
+        self._fusions: dict[Plan, str] = {}
+        self._num_settling = _NUM_DENSE_STEPS
+        self._seen: deque[Layout] = deque(maxlen=_NUM_TO_ADOPT)
+        self._taken: list[Bucket] = []
         self._waiting: list[Bucket] = []
+        self._under_way: list[Callable[[], None]] = []
 
     def take(self, bucket: Bucket) -> None:
         """Average a bucket, or keep it until the last one of its step is there."""
         plan = self.plan
-        if self._can_go_alone(bucket, plan):
+        self._taken.append(bucket)
+        if not self._can_go_alone(bucket, plan):
+            self._waiting.append(bucket)
+        elif _is_plain(plan) and not self._has_residual:
+            self._under_way.append(self._start_plain(bucket, plan))
+        else:
             self._exchange(bucket.gradient, self._memory_of(bucket, plan), plan, bucket.index, bucket.submitted_at)
             bucket.on_done()
-        else:
-            self._waiting.append(bucket)
         if bucket.is_last:
-            self._run_waiting(plan)
-            self.step += 1
+            self._end_step(plan)
 
     @property
     def plan(self) -> Plan:
         """The plan in force, with its fusion decided as soon as it can be."""
-        if self._is_first_step:
+        if self._is_settling:
             return _FIRST_PLAN
         plan = self._plan_of(self.step)
-        return replace(plan, fusion=self._cheaper_fusion(plan)) if plan.fusion == AUTO and self.arrivals_s else plan
+        if plan.fusion != AUTO or self.arrivals_s is None or self.memories is None:
+            return plan
+        if plan not in self._fusions:
+            self._fusions[plan] = self._cheaper_fusion(plan)
+        return replace(plan, fusion=self._fusions[plan])
+
+    def resume(
+        self, step: int, layout: Layout | None, memories: Memories | None, arrivals_s: list[float] | None
+    ) -> None:
+        """Go on from where another run was; without a layout, as if buckets were not known yet."""
+        self.step, self.layout, self.memories, self.arrivals_s = step, layout, memories, arrivals_s
+        self._num_settling = _NUM_DENSE_STEPS if layout is None else max(0, _NUM_DENSE_STEPS - step)
+        self._seen.clear()
+        self._fusions.clear()
 
     @property
-    def _is_first_step(self) -> bool:
-        return self.step == 0 and self.memories is None
+    def _is_settling(self) -> bool:
+        """Whether DDP may still cut its buckets anew."""
+        return self._num_settling > 0
+
+    @property
+    def _has_residual(self) -> bool:
+        return self.memories is not None and self.memories.residual is not None
 
     def _can_go_alone(self, bucket: Bucket, plan: Plan) -> bool:
-        if self._is_first_step:
+        if self._is_settling:
             return True
-        known = self.memories is not None and self.memories.layout[bucket.index : bucket.index + 1] == (bucket.layout,)
-        return known and plan.fusion == "bucket" and not self._waiting
+        if self.memories is None or plan.fusion != "bucket" or self._waiting:
+            return False
+        return bool(self._seen) and self._seen[-1] == self.memories.layout and self._fits(bucket)
+
+    def _fits(self, bucket: Bucket) -> bool:
+        assert self.memories is not None
+        return self.memories.layout[bucket.index : bucket.index + 1] == (bucket.layout,)
 
     def _memory_of(self, bucket: Bucket, plan: Plan) -> BucketMemory:
         if self.memories is None:
             return BucketMemory(bucket.layout.shape)
         return self.memories.bucket(bucket.index, needed=_needs_memory(plan))
 
+    def _end_step(self, plan: Plan) -> None:
+        """Wait for what is under way, average what has been kept, and learn how buckets are cut."""
+        for finish in self._under_way:
+            finish()
+        self._under_way.clear()
+        taken, self._taken = self._taken, []
+        layout: Layout = tuple(bucket.layout for bucket in taken)
+        if self._waiting:
+            self._run_waiting(plan)
+        elif self.memories is None:
+            self.layout = layout
+        self._seen.append(layout)
+        if self._seen.count(layout) == _NUM_TO_ADOPT and self.memories is not None and layout != self.memories.layout:
+            self.memories = self.memories.regrouped(layout)
+            self.layout = layout
+        self._num_settling = max(0, self._num_settling - 1)
+        self.step += 1
+
     def _run_waiting(self, plan: Plan) -> None:
         """Average what has been kept, now that all of the step is there."""
         waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
         layout: Layout = tuple(bucket.layout for bucket in waiting)
         if self.memories is None:
-            self.memories = Memories(layout, waiting[0].gradient.device)
+            self.layout = layout if self._seen or self.layout is None else self.layout
+            self.memories = Memories(self.layout)
+        self.memories.move_to(waiting[0].gradient.device)
         if self.arrivals_s is None:
             self.arrivals_s = self._agree_on_arrivals(waiting)
             plan = self.plan
@@ -123,6 +178,18 @@ class Averager:
                 gradient.copy_(average)
         for bucket in waiting:
             bucket.on_done()
+
+    def _start_plain(self, bucket: Bucket, plan: Plan) -> Callable[[], None]:
+        """Start what DDP would do without a hook, while more buckets come; return what waits for it."""
+        start = time.perf_counter()
+        wait = self.channel.start_plain_sum(bucket.gradient.mul_(1 / self.channel.num_ranks))
+
+        def finish() -> None:
+            wait()
+            self._note(plan, bucket.index, bucket.gradient, 1.0, start, bucket.submitted_at)
+            bucket.on_done()
+
+        return finish
 
     def _run_together(self, gradients: Sequence[Tensor], plan: Plan, submitted_at: float) -> None:
         assert self.memories is not None
@@ -142,7 +209,7 @@ class Averager:
         exchange = exchange_of(plan)
         start = time.perf_counter()
         narrow = gradient if gradient.dtype in _COMPRESSIBLE or isinstance(exchange, Dense) else gradient.float()
-        job = Job(step=self.step, bucket=index, gradient=narrow, memory=memory, seed=self._seed)
+        job = Job(step=self.step, bucket=index, gradient=narrow, memory=memory, seed=self.seed)
         gain = exchange.run(job, self.channel)
         if narrow is not gradient:
             gradient.copy_(narrow)
@@ -192,3 +259,8 @@ class Averager:
 
 def _needs_memory(plan: Plan) -> bool:
     return plan.exchange != "dense" or plan.values != "fp32"
+
+
+def _is_plain(plan: Plan) -> bool:
+    """Whether a plan asks for what DDP does without a hook."""
+    return (plan.exchange, plan.algorithm, plan.values) == ("dense", NATIVE, "fp32")

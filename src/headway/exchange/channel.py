@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -72,6 +72,17 @@ class Channel:
         with self._metered(Collective.ALL_REDUCE, algorithm, tensor) as chosen:
             return self.executor.all_reduce(tensor, chosen)
 
+    def start_plain_sum(self, tensor: Tensor) -> Callable[[], None]:
+        """Start torch's own all-reduce; return what waits for it. Several may be under way."""
+        start = time.perf_counter()
+        wait = self.executor.start_all_reduce(tensor)
+
+        def finish() -> None:
+            wait()
+            self._count(Collective.ALL_REDUCE, NATIVE, tensor, time.perf_counter() - start)
+
+        return finish
+
     def all_gather(self, message: Tensor, algorithm: str) -> Tensor:
         """Return every rank's message, a row each."""
         with self._metered(Collective.ALL_GATHER, algorithm, message) as chosen:
@@ -100,7 +111,10 @@ class Channel:
         chosen = NATIVE if uses_torch(tensor) else self._choose(collective, algorithm, tensor.nbytes)
         start = time.perf_counter()
         yield chosen
-        self.meter.transfer_s += time.perf_counter() - start
+        self._count(collective, chosen, tensor, time.perf_counter() - start, root)
+
+    def _count(self, collective: Collective, chosen: str, tensor: Tensor, seconds: float, root: int = 0) -> None:
+        self.meter.transfer_s += seconds
         schedule = schedule_of(collective, chosen, self.num_ranks, tensor.nbytes, root)
         self.meter.wire_bytes += schedule.sent(self.rank, tensor.numel()) * tensor.element_size()
         self.meter.rounds += critical_path(schedule).num_rounds

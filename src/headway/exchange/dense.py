@@ -12,6 +12,7 @@ from headway.collectives import Collective
 from headway.compress import Shape
 from headway.exchange.base import Job
 from headway.exchange.channel import Channel, Traffic
+from headway.exchange.indexed import narrow
 from headway.kernels import ValueFormat
 
 
@@ -37,14 +38,16 @@ class Dense:
     def run(self, job: Job, channel: Channel) -> float:
         """Scale, add up."""
         plain = self.values == "fp32" and not job.memory.is_used
-        sent = job.gradient if plain else self._take_all(job)
-        job.gradient.copy_(channel.all_reduce(sent.mul_(1 / channel.num_ranks), self.algorithm))
+        share = 1 / channel.num_ranks
+        sent = job.gradient.mul_(share) if plain else self._take_all(job, share)
+        job.gradient.copy_(channel.all_reduce(sent, self.algorithm))
         return 1.0
 
-    def _take_all(self, job: Job) -> Tensor:
+    def _take_all(self, job: Job, share: float) -> Tensor:
+        """Take G over N out of the memory, and leave there what rounding takes away."""
         memory = job.memory.whole
         memory.accumulate(job.gradient)
-        sent = memory.residual.to(torch.float16 if self.values == "fp16" else job.gradient.dtype, copy=True)
-        memory.residual.sub_(sent)
+        sent = narrow(memory.residual * share, torch.float16 if self.values == "fp16" else job.gradient.dtype)
+        memory.residual.sub_(sent.to(torch.float32), alpha=1 / share)
         memory.drop_nonfinite()
         return sent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -20,12 +21,15 @@ class Engine:
         self._tasks: queue.SimpleQueue[tuple[Task, Task] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._num_open = 0
+        self._is_closed = False
         self._idle = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="headway-engine", daemon=True)
         self._thread.start()
 
     def submit(self, task: Task, give_up: Task) -> None:
         """Run a task after those before it, or ``give_up`` if one of them failed or it fails itself."""
+        if self._is_closed:
+            raise ValueError("this engine is closed: DDP keeps its hook for life, so wrap the model anew")
         with self._idle:
             self._num_open += 1
         self._tasks.put((task, give_up))
@@ -43,20 +47,26 @@ class Engine:
 
     def close(self) -> None:
         """Run what was submitted, and end the thread."""
-        if self._thread.is_alive():
+        if not self._is_closed:
+            self._is_closed = True
             self._tasks.put(None)
             self._thread.join()
 
     def _work(self) -> None:
         while (item := self._tasks.get()) is not None:
-            task, give_up = item
-            if self._error is None:
-                try:
-                    task()
-                except BaseException as error:
-                    self._error = error
-            if self._error is not None:
+            try:
+                self._run(*item)
+            finally:
+                with self._idle:
+                    self._num_open -= 1
+                    self._idle.notify_all()
+
+    def _run(self, task: Task, give_up: Task) -> None:
+        if self._error is None:
+            try:
+                task()
+            except BaseException as error:
+                self._error = error
+        if self._error is not None:
+            with contextlib.suppress(Exception):  # nothing may hide the first error, nor end the thread
                 give_up()
-            with self._idle:
-                self._num_open -= 1
-                self._idle.notify_all()

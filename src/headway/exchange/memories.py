@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headway.compress import BucketMemory, Shape
-from headway.exchange.layout import Layout
+from headway.exchange.layout import Layout, regroup
 from headway.kernels.threshold import Threshold
 
 _FUSED = "fused"
@@ -19,13 +19,12 @@ class Memories:
 
     Args:
         layout: The buckets.
-        device: Where they are.
         residual: All residuals, one bucket after the other, if there are any yet.
     """
 
-    def __init__(self, layout: Layout, device: torch.device | str = "cpu", residual: Tensor | None = None) -> None:
+    def __init__(self, layout: Layout, residual: Tensor | None = None) -> None:
         self.layout = layout
-        self._device = device
+        self._device = torch.device("cpu") if residual is None else residual.device
         self._residual = residual
         self._of_bucket: dict[int, BucketMemory] = {}
         self._fused: BucketMemory | None = None
@@ -34,6 +33,23 @@ class Memories:
     def residual(self) -> Tensor | None:
         """All residuals, one bucket after the other; None as long as there are none."""
         return self._residual
+
+    def move_to(self, device: torch.device) -> None:
+        """Go to where the gradients are."""
+        if device == self._device:
+            return
+        thresholds = self.thresholds()
+        self._device = device
+        self._residual = None if self._residual is None else self._residual.to(device)
+        self._of_bucket, self._fused = {}, None
+        self.set_thresholds(thresholds)
+
+    def regrouped(self, layout: Layout) -> Memories:
+        """Return memories of other buckets of the same parameters, with the same residuals."""
+        if self._residual is None:
+            return Memories(layout)
+        parts = torch.split(self._residual, [bucket.shape.numel for bucket in self.layout])
+        return Memories(layout, torch.cat(regroup(parts, self.layout, layout)))
 
     def bucket(self, index: int, *, needed: bool) -> BucketMemory:
         """Return the memory of a bucket; one that is not needed, and not there yet, stays empty."""

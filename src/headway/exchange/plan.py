@@ -75,7 +75,8 @@ class Plan:
     @property
     def needs_link(self) -> bool:
         """Whether something is left to choose by cost."""
-        return AUTO in (self.algorithm, self.broadcast, self.fusion)
+        broadcasts = self.exchange in ("star_topk", "var_topk")
+        return AUTO in (self.algorithm, self.fusion) or (broadcasts and self.broadcast == AUTO)
 
 
 def _one_of(name: str, value: str, allowed: Iterable[str], owner: str = "") -> None:

@@ -30,12 +30,12 @@ class ExchangeRecord:
     transfer_s: float
     """In collectives, waiting for late ranks included."""
     gain: float
-    """|sent|² / |G|² of this rank; NaN where the gradient had Inf or NaN."""
+    """|sent|² / |G|² of this rank; NaN where Inf or NaN was among what a top-k exchange sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """The records of one exchange, added up; ``gain`` and ``ratio`` are means."""
+    """The records of one exchange, added up."""
 
     num_exchanges: int
     wire_bytes: int
@@ -43,8 +43,20 @@ class Totals:
     compress_s: float
     wait_s: float
     transfer_s: float
-    ratio: float
-    gain: float
+    ratio_sum: float
+    gain_sum: float
+    num_gains: int
+    """How many records know their gain."""
+
+    @property
+    def ratio(self) -> float:
+        """The mean ratio."""
+        return self.ratio_sum / self.num_exchanges
+
+    @property
+    def gain(self) -> float:
+        """The mean gain, of those that are known; NaN if none is."""
+        return self.gain_sum / self.num_gains if self.num_gains else math.nan
 
     @property
     def saved(self) -> float:
@@ -84,19 +96,15 @@ class History:
 
 def _plus(totals: Totals | None, record: ExchangeRecord) -> Totals:
     before = totals or Totals(**dict.fromkeys(_FIELDS, 0))
-    count = before.num_exchanges
+    has_gain = not math.isnan(record.gain)
     return Totals(
-        num_exchanges=count + 1,
+        num_exchanges=before.num_exchanges + 1,
         wire_bytes=before.wire_bytes + record.wire_bytes,
         dense_bytes=before.dense_bytes + record.dense_bytes,
         compress_s=before.compress_s + record.compress_s,
         wait_s=before.wait_s + record.wait_s,
         transfer_s=before.transfer_s + record.transfer_s,
-        ratio=_mean(before.ratio, count, record.ratio),
-        gain=_mean(before.gain, count, record.gain),
+        ratio_sum=before.ratio_sum + record.ratio,
+        gain_sum=before.gain_sum + (record.gain if has_gain else 0.0),
+        num_gains=before.num_gains + has_gain,
     )
-
-
-def _mean(mean: float, count: int, value: float) -> float:
-    """Take a value into a mean; NaN is left out."""
-    return mean if math.isnan(value) else mean + (value - mean) / (count + 1)
