@@ -9,7 +9,7 @@ from headway.errors import HeadwayError, LabError, MessageError, MismatchError, 
 
 if TYPE_CHECKING:
     from headway import collectives, compress, kernels, lab
-    from headway.ddp import Fixed, Handle, HookState, Statistics, attach, hook
+    from headway.ddp import Fixed, HookState, Statistics, attach, hook
     from headway.exchange import ExchangeRecord, Plan
     from headway.network import Link
 
@@ -18,7 +18,6 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "ExchangeRecord",
     "Fixed",
-    "Handle",
     "HeadwayError",
     "HookState",
     "LabError",
@@ -38,7 +37,7 @@ __all__ = [
 ]
 
 _ROOM_OF = {
-    **dict.fromkeys(("Fixed", "Handle", "HookState", "Statistics", "attach", "hook"), "ddp"),
+    **dict.fromkeys(("Fixed", "HookState", "Statistics", "attach", "hook"), "ddp"),
     **dict.fromkeys(("ExchangeRecord", "Plan"), "exchange"),
     "Link": "network",
 }

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headway.compress.base import BucketMemory, Compressed, Shape, gain_of, wanted_entries
-from headway.compress.topk import add_sparse, sparse_bytes, write_sparse
-from headway.kernels import ValueFormat
+from headway.compress.topk import TopK
+from headway.kernels import Memory, Selection
 
 NUM_SEARCHES = 25
 
 
 @dataclass(frozen=True)
-class MSTopK:
+class MSTopK(TopK):
     """About the k largest entries, found by bisecting the threshold 25 times between 0 and the maximum magnitude.
 
     All entries above the upper bound of the search, and as many between the bounds as are missing, the first ones.
@@ -23,33 +22,16 @@ class MSTopK:
     **Cost**: 25 passes over G: a baseline, not a recommendation. Bytes as `TopK`. **Error**: a contraction; after 25
     halvings the entries between the bounds are as good as equal.
 
+    >>> from headway.compress import Shape
     >>> MSTopK(0.01).message_bytes(Shape((1_000_000,)))
     53924
 
     Shi et al., Towards scalable distributed training of deep learning on public cloud clusters, 2021.
     """
 
-    ratio: float
-    values: ValueFormat = "fp32"
-
-    def message_bytes(self, shape: Shape) -> int:
-        """Return how long a message is."""
-        return sparse_bytes(shape.numel, wanted_entries(self.ratio, shape.numel), self.values)
-
-    def compress(self, gradient: Tensor, memory: BucketMemory, key: int) -> Compressed:
-        """Add the gradient, take about the top k out; ``key`` is not used."""
-        del key
-        numel = memory.shape.numel
-        memory.whole.accumulate(gradient)
-        indices = search_topk(memory.residual, wanted_entries(self.ratio, numel))
-        selection = memory.whole.take(indices, value_format=self.values)
-        message = torch.empty(self.message_bytes(memory.shape), dtype=torch.uint8, device=gradient.device)
-        write_sparse(selection, numel, message)
-        return Compressed(message, gain_of(selection.values, memory.residual))
-
-    def add(self, message: Tensor, shape: Shape, out: Tensor) -> None:
-        """Add a message."""
-        add_sparse(message, shape.numel, wanted_entries(self.ratio, shape.numel), self.values, out)
+    def _select(self, gradient: Tensor, memory: Memory, k: int) -> Selection:
+        memory.accumulate(gradient)
+        return memory.take(search_topk(memory.residual, k), value_format=self.values)
 
 
 def search_topk(x: Tensor, k: int) -> Tensor:

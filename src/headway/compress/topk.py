@@ -10,6 +10,7 @@ from torch import Tensor
 from headway.compress.base import BucketMemory, Compressed, Shape, gain_of, wanted_entries
 from headway.errors import MessageError
 from headway.kernels import (
+    Memory,
     Selection,
     ValueFormat,
     decode_indices,
@@ -69,10 +70,13 @@ class TopK:
         """Add the gradient, take the top k out; ``key`` is not used."""
         del key
         numel = memory.shape.numel
-        selection = memory.whole.select(gradient, wanted_entries(self.ratio, numel), value_format=self.values)
+        selection = self._select(gradient, memory.whole, wanted_entries(self.ratio, numel))
         message = torch.empty(self.message_bytes(memory.shape), dtype=torch.uint8, device=gradient.device)
         write_sparse(selection, numel, message)
         return Compressed(message, gain_of(selection.values, memory.residual))
+
+    def _select(self, gradient: Tensor, memory: Memory, k: int) -> Selection:
+        return memory.select(gradient, k, value_format=self.values)
 
     def add(self, message: Tensor, shape: Shape, out: Tensor) -> None:
         """Add a message."""

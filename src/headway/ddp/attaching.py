@@ -1,0 +1,29 @@
+"""The one line in a training script."""
+
+from __future__ import annotations
+
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
+
+from headway.ddp.config import Fixed
+from headway.ddp.hook_state import HookState, hook
+
+
+def attach(module: Module, config: Fixed | None = None) -> HookState:
+    """Let Headway average the gradients of a DDP model from now on. Every rank calls it.
+
+    Args:
+        module: The model, wrapped in DistributedDataParallel, without a communication hook.
+        config: What to do; dense by default.
+
+    Returns:
+        The handle: ``plan``, ``history``, ``statistics()``, ``state_dict()``, ``load_state_dict()`` and ``close()``.
+    """
+    if not isinstance(module, DistributedDataParallel):
+        kind = type(module).__name__
+        raise ValueError(f"attach takes a DistributedDataParallel model, not {kind}: wrap the model first, then attach")
+    if module._comm_hooks:
+        raise ValueError("this model has a communication hook, and DDP takes one for life: wrap the model anew")
+    state = HookState(config, module=module.module, group=module.process_group)
+    module.register_comm_hook(state, hook)
+    return state
