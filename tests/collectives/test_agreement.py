@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -81,6 +83,36 @@ def test_without_debug_mode_ranks_that_disagree_run_into_the_deadline(pool):
     for message in pool.run(disagree_unnoticed, num_ranks=2):
         assert message.startswith("no answer from rank")
         assert "HEADWAY_DEBUG=1 shows whether ranks disagree" in message
+
+
+def silent_rank() -> tuple[int, ...]:
+    with Executor(timeout_s=1, debug=True) as executor:
+        if executor.rank == 2:
+            time.sleep(4)
+        try:
+            executor.all_reduce(torch.ones(3), "ring")
+        except PeerLost as error:
+            return error.ranks
+    return ()
+
+
+def test_a_silent_rank_is_named_in_debug_mode_too(pool):
+    assert pool.run(silent_rank, num_ranks=3)[:2] == [(2,), (2,)]
+
+
+def half_debug() -> str:
+    try:
+        Executor(timeout_s=5, debug=dist.get_rank() == 0)
+    except ValueError as error:
+        return str(error)
+    return "nothing was noticed"
+
+
+def test_debug_mode_on_some_ranks_only_is_noticed_at_once(pool):
+    assert (
+        pool.run(half_debug, num_ranks=2)
+        == ["debug mode is on for ranks [0] only: set HEADWAY_DEBUG or debug= alike on all ranks"] * 2
+    )
 
 
 @pytest.mark.parametrize(

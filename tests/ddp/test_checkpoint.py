@@ -116,6 +116,8 @@ def misfits() -> list[str]:
         (handle, state | {"format": 99}),
         (handle, state | {"seed": 4}),
         (handle, {"step": 3}),
+        (handle, {"format": 1, "step": 3}),
+        (handle, None),
         (other, state),
         (handle, state | {"residual": state["residual"][:-1]}),
     ):
@@ -140,7 +142,9 @@ def misfits() -> list[str]:
 
 def test_a_state_that_does_not_fit_is_refused_or_its_residuals_are_dropped(pool):
     for said in pool.run(misfits, num_ranks=2):
-        ranks, rank, version, seed, nothing, model, residual, dropped, step = said
+        ranks, rank, version, seed, nothing, damaged, none, model, residual, dropped, step = said
+        assert damaged.startswith("the state is damaged (KeyError: 'num_ranks')")
+        assert none.startswith("the state is damaged (AttributeError")
         assert seed.startswith("the state was made with seed 4, but this run has 0")
         assert ranks.startswith("the state is of 5 ranks, but there are 2; strict=False")
         assert "each rank loads its own" in rank

@@ -283,6 +283,31 @@ def test_ranks_with_different_configurations_are_told(pool):
     )
 
 
+def odd_gradients(kind: str) -> str:
+    torch.manual_seed(0)
+    if kind == "sparse":
+        model, inputs = nn.Embedding(10, 4, sparse=True), torch.tensor([1, 2])
+    else:
+        model, inputs = nn.Linear(4, 4, dtype=torch.complex64), torch.ones(2, 4, dtype=torch.complex64)
+    ddp = wrap(model)
+    handle = headway.attach(ddp, config_of(TOPK))
+    try:
+        ddp(inputs).abs().sum().backward()
+    except ValueError as error:
+        return str(error)
+    finally:
+        handle.close()
+    return "nothing was said"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [("sparse", "use Embedding(sparse=False)"), ("complex", "torch.complex64")]
+)
+def test_gradients_that_cannot_be_averaged_are_refused(pool, kind, message):
+    for said in pool.run(odd_gradients, kind, num_ranks=2):
+        assert message in said
+
+
 def misuse() -> list[str]:
     model = mlp()
     ddp = wrap(mlp())
@@ -294,6 +319,11 @@ def misuse() -> list[str]:
         lambda: headway.Fixed(exchange="topk"),
         lambda: headway.Fixed(ratio=2),
         lambda: headway.Fixed(exchange="star_topk", algorithm="bruck"),
+        lambda: headway.Fixed(ratio="0.1"),
+        lambda: headway.Fixed(link="20ms"),
+        lambda: headway.Fixed(timeout_s=0),
+        lambda: headway.Fixed(seed=1.5),
+        lambda: headway.attach(wrap(mlp()), "star_topk"),
     ):
         try:
             wrong()
@@ -304,7 +334,12 @@ def misuse() -> list[str]:
 
 def test_wrong_use_says_what_to_do(pool):
     for said in pool.run(misuse, num_ranks=1):
-        bare, twice, unknown, ratio, algorithm = said
+        bare, twice, unknown, ratio, algorithm, text, link, timeout, seed, config = said
+        assert text.startswith("ratio is '0.1'")
+        assert link.startswith("link is '20ms', but must be a headway.Link")
+        assert timeout.startswith("timeout_s is 0")
+        assert seed.startswith("seed is 1.5")
+        assert config == "config is a str, but must be a headway.Fixed(...)"
         assert bare == "attach takes a DistributedDataParallel model, not Sequential: wrap the model first, then attach"
         assert twice.startswith("this model has a communication hook, and DDP takes one for life")
         assert "must be one of dense, allgather_topk" in unknown

@@ -18,6 +18,15 @@ def wanted(debug: bool | None) -> bool:
     return os.environ.get("HEADWAY_DEBUG", "") not in ("", "0") if debug is None else debug
 
 
+def check_debug(compares: bool, group: dist.ProcessGroup, num_ranks: int) -> None:
+    """Raise `ValueError` if some ranks compare and others do not: they would wait for each other."""
+    everyone = torch.empty(num_ranks, dtype=torch.uint8)
+    native_all_gather(everyone, torch.tensor([compares], dtype=torch.uint8), group)
+    if int(everyone.sum()) not in (0, num_ranks):
+        ranks = torch.nonzero(everyone).flatten().tolist()
+        raise ValueError(f"debug mode is on for ranks {ranks} only: set HEADWAY_DEBUG or debug= alike on all ranks")
+
+
 def compare(intent: str, group: dist.ProcessGroup, num_ranks: int) -> None:
     """Gather every rank's intent; raise `MismatchError` with all of them unless they are the same."""
     own = torch.zeros(_TEXT_BYTES, dtype=torch.uint8)

@@ -84,6 +84,7 @@ class Executor:
         self._num_calls = 0
         self._deadline = 0.0
         self._broken: HeadwayError | None = None
+        agreement.check_debug(self._compares, self._groups.cpu, self.num_ranks)
 
     def __enter__(self) -> Executor:
         return self
@@ -222,7 +223,7 @@ class Executor:
             raise ValueError(f"{schedule.algorithm} moves CPU tensors, not {tensor.device}: use algorithm='native'")
         lanes: list[Lane] = []
         what = f"{schedule} ({schedule.fingerprint:08x})"
-        with self._call(str(schedule), what, tensor, lambda: lanes[0].waited_for() if lanes else frozenset()):
+        with self._call(str(schedule), what, tensor, lambda: lanes[0].waited_for() if lanes else self._others()):
             lanes.append(self._lanes.next(schedule, tensor.numel(), tensor.dtype))
             yield lanes[0]
             self._lane_at_rest = lanes[0]

@@ -24,6 +24,8 @@ from headway.collectives.wire import GRACE_S, BrokenWire, Pending, Wire
 _TICK_S = 0.1
 _NOTICE_TAG = tag(NOTICE_LANE, 1)
 _WAITED_FOR, _GONE = 1, 2
+_CALLS_APART = 2
+"""How many calls a rank may be ahead of one that waits: the root of a broadcast is done when it has sent."""
 
 
 @dataclass(frozen=True)
@@ -102,14 +104,15 @@ class Watch:
     def _keep_watch(self) -> None:
         while not self._closing.wait(_TICK_S):
             call = self._call
-            if self._is_waiting and (time.monotonic() > call.deadline or self._who_gave_notice()):
+            is_asked = bool((self._notices[:, -1] >= max(call.number, 1)).any())
+            if self._is_waiting and (is_asked or time.monotonic() > call.deadline):
                 self._give_notice(waited_for=call.waited_for(), gone=frozenset())
 
     def _post(self) -> None:
         """Make ready for a notice from every peer, but for those that have given one about this call."""
         for peer in self._peers:
             number = int(self._notices[peer, -1])
-            if peer in self._coming and (number == 0 or number >= self._call.number):
+            if peer in self._coming and (number == 0 or number >= self._call.number - _CALLS_APART):
                 continue
             self._notices[peer] = 0
             with contextlib.suppress(BrokenWire):  # a peer that is gone is found out when it is needed
@@ -140,8 +143,8 @@ class Watch:
             time.sleep(_TICK_S / 10)
 
     def _about_this_call(self) -> Tensor:
-        """Return the rows of notices about the call that runs, or one that a peer is ahead with."""
-        return self._notices[:, -1] >= max(self._call.number, 1)
+        """Return the rows of notices about the call that runs, or one near it: peers may be behind or ahead."""
+        return self._notices[:, -1] >= max(self._call.number - _CALLS_APART, 1)
 
     def _who_gave_notice(self) -> frozenset[int]:
         return frozenset(torch.nonzero(self._about_this_call()).flatten().tolist())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -9,7 +11,7 @@ from headway.ddp.config import Fixed
 from headway.ddp.hook_state import HookState, hook
 
 
-def attach(module: Module, config: Fixed | None = None) -> HookState:
+def attach(module: Module, config: Fixed | Any = None) -> HookState:
     """Let Headway average the gradients of a DDP model from now on. Every rank calls it.
 
     Args:
@@ -22,6 +24,8 @@ def attach(module: Module, config: Fixed | None = None) -> HookState:
     if not isinstance(module, DistributedDataParallel):
         kind = type(module).__name__
         raise ValueError(f"attach takes a DistributedDataParallel model, not {kind}: wrap the model first, then attach")
+    if config is not None and not isinstance(config, Fixed):
+        raise ValueError(f"config is a {type(config).__name__}, but must be a headway.Fixed(...)")
     if module._comm_hooks:
         raise ValueError("this model has a communication hook, and DDP takes one for life: wrap the model anew")
     state = HookState(config, module=module.module, group=module.process_group)

@@ -42,12 +42,16 @@ def load(averager: Averager, state: Mapping[str, Any], parameters: Mapping[str, 
 
     All ranks do the same: one whose state does not fit decides for all.
     """
-    reason = _misfit(averager, state, parameters)
+    try:
+        reason = _misfit(averager, state, parameters)
+    except (AttributeError, KeyError, TypeError) as error:
+        reason = f"the state is damaged ({type(error).__name__}: {error})"
+    readable = reason is None or (isinstance(state, Mapping) and state.get("format") == FORMAT and "step" in state)
     odd = _whose_does_not_fit(averager, reason is None)
     if reason is None and odd:
         reason = f"the state of rank {odd[0]} does not fit"
-    if reason is not None and (strict or state.get("format") != FORMAT):
-        advice = "; strict=False loads the step, and drops the residuals" if strict else ""
+    if reason is not None and (strict or not readable):
+        advice = "; strict=False loads the step, and drops the residuals" if readable else ""
         raise ValueError(f"{reason}{advice}")
     if reason is not None:
         warnings.warn(f"{reason}: residuals are dropped", stacklevel=3)

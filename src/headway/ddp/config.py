@@ -16,10 +16,11 @@ class Fixed:
 
     Args:
         exchange: "dense", "allgather_topk", "star_topk", "var_topk", "layerwise_topk", "mstopk", "randomk" or
-        "quantized". ratio: The share of entries sent, in (0, 1]. algorithm: "auto", "native", or one of the
-        exchange's collective: "ring", "tree", "recursive_doubling",
-            "halving_doubling", "star", "one_shot", "two_shot" for sums; "ring", "bruck", "recursive_doubling",
-            "one_shot" for gathers.
+            "quantized".
+        ratio: The share of entries sent, in (0, 1].
+        algorithm: "auto", "native", or one of the exchange's collective. For sums: "ring", "tree",
+            "recursive_doubling", "halving_doubling", "star", "one_shot", "two_shot". For gathers: "ring", "bruck",
+            "recursive_doubling", "one_shot".
         broadcast: How the indices of "star_topk" and "var_topk" travel: "auto", "native", "tree", "scatter_gather",
             "chain", "one_shot", "two_shot".
         values: "fp32", "fp16" or "int8" on the wire.
@@ -45,6 +46,12 @@ class Fixed:
 
     def __post_init__(self) -> None:
         _ = self.plan
+        if self.link is not None and not isinstance(self.link, Link):
+            raise ValueError(f"link is {self.link!r}, but must be a headway.Link(latency_s=..., bandwidth_bps=...)")
+        if not (isinstance(self.timeout_s, (int, float)) and 0 < self.timeout_s < 1e9):
+            raise ValueError(f"timeout_s is {self.timeout_s!r}, but must be a number of seconds above 0")
+        if not isinstance(self.seed, int):
+            raise ValueError(f"seed is {self.seed!r}, but must be an integer")
 
     @property
     def plan(self) -> Plan:

@@ -19,6 +19,7 @@ from headway.ddp.config import Fixed
 from headway.ddp.statistics import Statistics
 from headway.ddp.streams import after_backward, future_for
 from headway.exchange import Averager, Bucket, BucketLayout, Channel, Engine, ExchangeRecord, History, Plan
+from headway.kernels import warm_up
 from headway.network import Link, probe_link
 
 _UNKNOWN_LINK = Link(latency_s=0.0, bandwidth_bps=1e11)
@@ -43,12 +44,14 @@ class GradBucket(Protocol):
 class HookState:
     """All that a hook keeps, for one DDP model: engine thread, process groups, memories, records.
 
-    ``ddp.register_comm_hook(HookState(config, module=model), hook)`` is the plain PyTorch way; `attach` does it in
-    one call. Every rank of the group makes one.
+    ``ddp.register_comm_hook(HookState(config, module=model), hook)`` is the plain PyTorch way; `attach` does it in one
+    call. Every rank of the group makes one.
 
     Args:
-        config: What to do. module: The model whose gradients come; its names tell parameters apart in a checkpoint.
-        Without it they are numbered. group: The process group of the DDP model; all ranks by default.
+        config: What to do.
+        module: The model whose gradients come; its names tell parameters apart in a checkpoint. Without it they are
+            numbered.
+        group: The process group of the DDP model; all ranks by default.
     """
 
     def __init__(
@@ -56,6 +59,8 @@ class HookState:
     ) -> None:
         self.config = config or Fixed()
         plan = self.config.plan
+        if plan.exchange != "dense":
+            warm_up()  # now, and not in the middle of a step that others wait for
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
         link = self.config.link or (probe_link(self._executor) if plan.needs_link else _UNKNOWN_LINK)
         self._history = History()
@@ -69,6 +74,7 @@ class HookState:
         """Hand a bucket to the engine; the future is its buffer, averaged."""
         self._engine.raise_error()
         gradient = bucket.buffer()
+        _check_gradient(gradient, bucket.parameters())
         future = future_for(gradient)
         if self._executor.num_ranks == 1:
             self._averager.step += bucket.is_last()
@@ -160,6 +166,14 @@ def hook(state: HookState, bucket: GradBucket) -> Future[Tensor]:
 
 # DDP compares annotations with the types themselves, not with their names.
 hook.__annotations__ |= {"bucket": vars(dist)["GradBucket"], "return": Future[Tensor]}
+
+
+def _check_gradient(gradient: Tensor, parameters: list[Tensor]) -> None:
+    if gradient.layout != torch.strided:
+        raise ValueError("gradients are sparse, but Headway averages dense ones: use Embedding(sparse=False)")
+    for parameter in parameters:
+        if not parameter.is_floating_point():
+            raise ValueError(f"a parameter is {parameter.dtype}, but Headway averages real floating-point numbers")
 
 
 class _Names:

@@ -30,6 +30,9 @@ def call(executor: Executor, collective: str, algorithm: str) -> None:
         executor.all_gather(tensor, algorithm)
     elif collective == "broadcast":
         executor.broadcast(tensor, VICTIM, algorithm)
+    elif collective == "broadcast and sum":  # the root is a call ahead of whom it waits for
+        executor.broadcast(tensor, 0, algorithm)
+        executor.all_reduce(tensor, "ring")
 
 
 def suffer(fate: str) -> None:
@@ -56,7 +59,8 @@ def main(store: str, rank: int, num_ranks: int, collective: str, algorithm: str,
         call(executor, collective, algorithm)
     if fate == "dies after a scare":
         just_in_time(executor, collective, algorithm)
-        call(executor, collective, algorithm)
+        for _ in range(3):
+            call(executor, collective, algorithm)
     dist.barrier()
     if rank == VICTIM:
         suffer(fate)
