@@ -27,7 +27,7 @@ NUM_RANKS = range(1, 65)
 
 
 def roots(collective: Collective, num_ranks: int) -> list[int]:
-    return sorted({0, num_ranks // 2, num_ranks - 1}) if collective is Collective.BROADCAST else [0]
+    return sorted({0, num_ranks // 2}) if collective is Collective.BROADCAST else [0]
 
 
 @pytest.mark.parametrize(("collective", "name"), EVERY)
@@ -185,7 +185,7 @@ def test_a_program_that_forgets_to_take_is_found():
     programs[1] = replace(programs[1], steps=tuple(forgetful))
     rank, number, _, text = culprit(schedule, programs)
     assert (rank, number) == (2, 2)  # the first that notices what rank 1 has passed on
-    assert "loses the contribution of" in text
+    assert "changes while it is still being sent" in text
 
 
 def without_settling(program: Program) -> Program:
