@@ -26,7 +26,7 @@ check: $(INSTALLED)  ## style, types, and the direction of imports
 test: $(INSTALLED)  ## all tests
 	$(BIN)/python -m pytest
 
-bench: $(INSTALLED)  ## the benchmarks; about an hour
+bench: $(INSTALLED)  ## the benchmarks; an hour and a quarter
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/lab.py
 	$(BIN)/python benchmarks/collectives.py

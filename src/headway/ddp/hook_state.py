@@ -116,6 +116,7 @@ class HookState:
         own = zlib.crc32(repr((self.config.plan, self.config.link, self.config.seed)).encode())
         everyone = self._executor.all_gather(torch.tensor([own]), "native").flatten().tolist()
         if len(set(everyone)) > 1:
+            self.close()
             odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
             raise ValueError(f"ranks {odd} have another configuration than rank 0: give the same to all")
 
