@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headway.collectives import Collective, build
-from headway.collectives.lane import NOTICE_LANE, Lane, lane_id, tag
+from headway.collectives.lane import SERVICE_LANE, Lane, lane_id, tag
 from headway.collectives.lanes import Lanes
 from headway.collectives.program import lower
 
@@ -97,7 +97,7 @@ def test_tags_tell_lanes_and_places_apart_and_places_wrap_round():
 
 def test_ids_follow_from_what_the_lane_is_for_and_are_never_given_twice():
     assert lane_id(1234, set()) == lane_id(1234, set())
-    assert lane_id(NOTICE_LANE, set()) != NOTICE_LANE
+    assert lane_id(SERVICE_LANE, set()) != SERVICE_LANE
     taken: set[int] = set()
     for _ in range(100):
         found = lane_id(77, taken)

@@ -41,6 +41,7 @@ OTHERS = [0, 2, 3]
         ("all_reduce", "native"),
         ("all_gather", "bruck"),
         ("broadcast and sum", "tree"),
+        ("council", "none"),
     ],
 )
 def test_all_others_name_a_rank_that_dies(run_ranks, collective, algorithm):
@@ -55,6 +56,7 @@ def test_all_others_name_a_rank_that_dies(run_ranks, collective, algorithm):
         ("all_reduce", "one_shot"),
         ("all_reduce", "native"),
         ("broadcast and sum", "one_shot"),
+        ("council", "none"),
     ],
 )
 def test_all_others_name_a_rank_that_stops(run_ranks, collective, algorithm):

@@ -2,6 +2,7 @@
 
 from headway.collectives.catalogue import ALGORITHMS, build, build_for
 from headway.collectives.costs import CriticalPath, cheapest, cost, critical_path
+from headway.collectives.council import Hearing
 from headway.collectives.executor import NATIVE, Executor
 from headway.collectives.neighbours import neighbour_exchange
 from headway.collectives.schedule import Collective, Round, Schedule, Transfer
@@ -13,6 +14,7 @@ __all__ = [
     "Collective",
     "CriticalPath",
     "Executor",
+    "Hearing",
     "Round",
     "Schedule",
     "ScheduleError",

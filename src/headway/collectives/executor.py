@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headway.collectives import agreement
 from headway.collectives.catalogue import build_for
+from headway.collectives.council import Council, Decide
 from headway.collectives.groups import OwnGroups, native_all_gather
 from headway.collectives.lane import Lane
 from headway.collectives.lanes import Lanes
@@ -191,6 +192,27 @@ class Executor:
             everyone = self._exchange(lane, message)
             return {peer: everyone[peer].clone() for peer in schedule.neighbours[self.rank]}
 
+    def consult(self, report: Tensor, num_answers: int, decide: Decide) -> Tensor:
+        """Report some numbers to rank 0, and return what it answers to all.
+
+        Args:
+            report: This rank's numbers (float64), as many on every rank.
+            num_answers: How many numbers the answer has.
+            decide: Called at rank 0, with the reports and the latency and clock of every rank; returns the answer.
+        """
+        what = f"council of {self.num_ranks} ranks"
+        council: list[Council] = []
+
+        def waited_for() -> frozenset[int]:
+            waits_for = council[0].waits_for if council else None
+            return frozenset() if waits_for is None else frozenset([waits_for])
+
+        with self._call(what, what, report, waited_for):
+            answer = torch.empty(num_answers, dtype=torch.float64)
+            with self._all_or_nothing():
+                council.append(Council(self._wire, self.rank, self.num_ranks, report, answer))
+                return council[0].hold(decide, self._deadline)
+
     def _exchange(self, lane: Lane, message: Tensor) -> Tensor:
         """Run a lane whose chunks are messages; return a view of all of them."""
         everyone = lane.buffer.view(self.num_ranks, *message.shape)
@@ -199,12 +221,15 @@ class Executor:
         return everyone
 
     def _run(self, lane: Lane) -> None:
-        """Run a lane; while it waits, post the receives of the one used before, which is at rest now.
-
-        Whatever ends a call halfway, be it Ctrl-C, leaves ranks apart for good.
-        """
-        try:
+        """Run a lane; while it waits, post the receives of the one used before, which is at rest now."""
+        with self._all_or_nothing():
             lane.run(self._deadline, self._post_at_rest)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Give up if anything ends a call halfway, be it Ctrl-C: it leaves ranks apart for good."""
+        try:
+            yield
         except BrokenWire:
             raise
         except BaseException:

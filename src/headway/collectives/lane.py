@@ -22,8 +22,8 @@ _NUM_IDS = 1 << (31 - _PLACE_BITS)
 """A tag has 31 bits: the lane's id, and the transfer's place in the schedule. Messages between the same two ranks with
 the same tag keep their order, so that places may wrap round."""
 
-NOTICE_LANE = 0
-"""The id whose tags carry notices (see `watch`), never a lane."""
+SERVICE_LANE = 0
+"""The id whose tags carry notices (see `watch`) and councils, never a lane."""
 
 
 def lane_id(fingerprint: int, taken: set[int]) -> int:
@@ -34,7 +34,7 @@ def lane_id(fingerprint: int, taken: set[int]) -> int:
     """
     for offset in range(_NUM_IDS):
         candidate = (fingerprint + offset) % _NUM_IDS
-        if candidate != NOTICE_LANE and candidate not in taken:
+        if candidate != SERVICE_LANE and candidate not in taken:
             return candidate
     raise RuntimeError(f"all {_NUM_IDS} lanes of this executor have been used: make a new one")
 

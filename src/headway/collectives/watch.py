@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headway.collectives.lane import NOTICE_LANE, tag
+from headway.collectives.lane import SERVICE_LANE, tag
 from headway.collectives.wire import GRACE_S, BrokenWire, Pending, Wire
 
 _TICK_S = 0.1
-_NOTICE_TAG = tag(NOTICE_LANE, 1)
+_NOTICE_TAG = tag(SERVICE_LANE, 1)
 _WAITED_FOR, _GONE = 1, 2
 _CALLS_APART = 2
 """How many calls a rank may be ahead of one that waits: the root of a broadcast is done when it has sent."""

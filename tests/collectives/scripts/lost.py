@@ -33,6 +33,8 @@ def call(executor: Executor, collective: str, algorithm: str) -> None:
     elif collective == "broadcast and sum":  # the root is a call ahead of whom it waits for
         executor.broadcast(tensor, 0, algorithm)
         executor.all_reduce(tensor, "ring")
+    elif collective == "council":
+        executor.consult(torch.ones(1, dtype=torch.float64), 1, lambda hearing: hearing.reports.sum(dim=0))
 
 
 def suffer(fate: str) -> None:
