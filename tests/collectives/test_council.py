@@ -24,7 +24,7 @@ class Clock:
         return time.perf_counter() + self.ahead_s
 
 
-def hold(late_rank: int) -> tuple[list[float], Hearing | None]:
+def hold(late_rank: int, num_calls: int = 4) -> tuple[list[float], Hearing | None]:
     """Clocks are hours apart, and one rank comes late."""
     with Executor(timeout_s=20) as executor:
         council_module.time = Clock(3600.0 * executor.rank)
@@ -38,7 +38,8 @@ def hold(late_rank: int) -> tuple[list[float], Hearing | None]:
             for _ in range(3):
                 if executor.rank == late_rank:
                     time.sleep(LATE_S)
-                answer = executor.consult(torch.tensor([1.0, executor.rank], dtype=torch.float64), 2, decide)
+                report = torch.tensor([1.0, executor.rank], dtype=torch.float64)
+                answer = executor.consult(report, 2, decide, num_calls=num_calls)
         finally:
             council_module.time = time
         return answer.tolist(), heard[-1] if heard else None

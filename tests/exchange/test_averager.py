@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headway.collectives import Executor
-from headway.exchange import Averager, Bucket, BucketLayout, Channel, History, Plan
+from headway.exchange import Averager, Bucket, BucketLayout, ExecutorChannel, History, Plan
 from headway.exchange.fusion import cheaper_fusion, exposed_s
 from headway.network import Link
 
@@ -44,7 +44,7 @@ def buckets_of(layout: tuple[BucketLayout, ...], rank: int, step: int, done: lis
 def run_layouts(layouts: list, plan: Plan, link: Link, resumed_at: int | None = None) -> dict:
     with Executor(timeout_s=20) as executor:
         history = History()
-        averager = Averager(Channel(executor, link), lambda _step: plan, history, seed=0)
+        averager = Averager(ExecutorChannel.over(executor, link), lambda _step: plan, history, seed=0)
         plans, orders, by_parameter = [], [], []
         for step, layout in enumerate(layouts):
             if step == resumed_at:

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from headway import MessageError
-from headway.collectives import NATIVE, Collective, Executor
+from headway.collectives import Collective, Executor
 from headway.compress import BucketMemory, Shape, random_indices
-from headway.exchange import Channel, Job, Plan, exchange_of
-from headway.exchange.channel import cheapest
+from headway.exchange import ExecutorChannel, Job, Plan, exchange_of
 from headway.exchange.plan import COLLECTIVE_OF
 from headway.kernels import noise_key
 from headway.network import Link
@@ -33,7 +32,7 @@ def gradient_of(rank: int, step: int) -> np.ndarray:
 def run_steps(options: dict, dtype: torch.dtype = torch.float32, spoil: dict | None = None) -> list[dict]:
     """Run an exchange for some steps; return average, residuals and gain of each. ``spoil``: {(rank, step): value}."""
     with Executor(timeout_s=20) as executor:
-        channel, memory = Channel(executor, LINK), BucketMemory(Shape(tuple(SIZES)))
+        channel, memory = ExecutorChannel.over(executor, LINK), BucketMemory(Shape(tuple(SIZES)))
         exchange = exchange_of(Plan(**options))
         seen = []
         for step in range(NUM_STEPS):
@@ -150,7 +149,7 @@ def run_large(options: dict) -> dict:
     with Executor(timeout_s=20) as executor:
         memory = BucketMemory(Shape(tuple(SIZES)))
         job = Job(step=0, bucket=0, gradient=torch.full((NUMEL,), 30_003.0), memory=memory)
-        exchange_of(Plan(**options)).run(job, Channel(executor, LINK))
+        exchange_of(Plan(**options)).run(job, ExecutorChannel.over(executor, LINK))
         return {"average": job.gradient, "residual": memory.residual}
 
 
@@ -210,7 +209,7 @@ def test_the_payload_of_ar_topk_does_not_grow_with_ranks(pool, name):
 
 def tampered() -> str:
     with Executor(timeout_s=20) as executor:
-        channel, memory = Channel(executor, LINK), BucketMemory(Shape((5000,)))
+        channel, memory = ExecutorChannel.over(executor, LINK), BucketMemory(Shape((5000,)))
         gather = executor.all_gather
 
         def spoil(message, algorithm):
@@ -252,10 +251,3 @@ def test_a_bad_message_names_the_peer(pool):
 def test_a_plan_that_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Plan(**options)
-
-
-def test_auto_is_native_on_a_fast_network_and_ours_on_a_slow_one():
-    near, far = Link(latency_s=3e-5, bandwidth_bps=1e10), Link(latency_s=0.05, bandwidth_bps=4e7)
-    assert cheapest(Collective.ALL_REDUCE, 2, near, 100_000_000) == NATIVE
-    assert cheapest(Collective.ALL_REDUCE, 8, far, 10_000) == "one_shot"
-    assert cheapest(Collective.ALL_REDUCE, 8, far, 10_000_000) == "two_shot"

@@ -6,7 +6,10 @@ import math
 
 import pytest
 
-from headway.exchange import ExchangeRecord, History
+from headway.exchange import ExchangeRecord, History, TimedCollective
+from headway.network import CollectiveCost
+
+COST = CollectiveCost(latencies=2, path_bytes=1000.0, overhead_s=0.001)
 
 
 def record(step: int, exchange: str = "dense", gain: float = 0.5, wire_bytes: int = 10) -> ExchangeRecord:
@@ -19,11 +22,25 @@ def record(step: int, exchange: str = "dense", gain: float = 0.5, wire_bytes: in
         wire_bytes=wire_bytes,
         dense_bytes=100,
         rounds=2,
+        largest=TimedCollective(begun_at=1.0, ended_at=3.0, cost=COST),
+        was_alone=True,
         compress_s=1.0,
         wait_s=0.5,
         transfer_s=2.0,
         gain=gain,
     )
+
+
+def test_each_record_is_handed_out_once():
+    history = History(num_records=3)
+    assert history.unread() == ()
+    history.add(record(0))
+    history.add(record(1))
+    assert [r.step for r in history.unread()] == [0, 1]
+    for step in range(2, 7):
+        history.add(record(step))
+    assert [r.step for r in history.unread()] == [4, 5, 6]
+    assert history.unread() == ()
 
 
 def test_totals_are_by_exchange_and_outlive_records():

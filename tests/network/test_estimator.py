@@ -18,7 +18,7 @@ BEFORE = Link(latency_s=0.02, bandwidth_bps=1e8)
 
 @dataclass
 class Traffic:
-    """What ranks see: a council, then an exchange of two rounds in which bytes take ``share`` of the time."""
+    """What ranks see: a council's latency, then an exchange of two rounds in which bytes take ``share`` of the time."""
 
     seed: int
     share: float = 0.8
@@ -28,16 +28,13 @@ class Traffic:
         self._random = random.Random(self.seed)
         self._num_bytes = self.share / (1 - self.share) * 2 * BEFORE.latency_s * BEFORE.bandwidth_bps / 8
 
-    def over(self, link: Link) -> list[Observation]:
-        """Return the fastest rank's council and exchange."""
+    def over(self, link: Link) -> tuple[float, Observation]:
+        """Return what the fastest rank saw of both."""
         alpha, beta = link.latency_s, 8 / link.bandwidth_bps
         n = self._num_bytes
         council_s = min(alpha * self._noise() for _ in range(NUM_RANKS))
         exchange_s = min(2 * alpha * self._noise() + n * beta * self._noise() for _ in range(NUM_RANKS))
-        return [
-            Observation(rounds=1, num_bytes=0, seconds=council_s),
-            Observation(rounds=2, num_bytes=n, seconds=exchange_s),
-        ]
+        return council_s, Observation(rounds=2, num_bytes=n, seconds=exchange_s)
 
     def _noise(self) -> float:
         return 1 + self._random.uniform(-self.jitter, self.jitter)
@@ -46,8 +43,8 @@ class Traffic:
 def feed(estimator: Estimator, traffic: Traffic, link: Link, times: int) -> Iterator[tuple[int, Change]]:
     """Yield the changes that are raised, and after how many councils."""
     for number in range(times):
-        for observation in traffic.over(link):
-            change = estimator.observe(observation)
+        latency_s, transfer = traffic.over(link)
+        for change in (estimator.observe_latency(latency_s), estimator.observe(transfer)):
             if change is not None:
                 yield number, change
 
@@ -98,7 +95,7 @@ def test_what_is_seen_is_known_better_than_what_is_not():
     estimator = Estimator(BEFORE)
     first = estimator.estimate
     for _ in range(50):
-        estimator.observe(Observation(rounds=1, num_bytes=0, seconds=BEFORE.latency_s))
+        estimator.observe_latency(BEFORE.latency_s)
     estimate = estimator.estimate
     assert estimate.latency_error < 0.05 < first.latency_error
     assert estimate.bandwidth_error == pytest.approx(first.bandwidth_error)
@@ -109,7 +106,7 @@ def test_two_outliers_neither_raise_a_change_nor_move_the_estimate():
     estimator = settled(traffic)
     before = estimator.estimate.link
     for slow in (10.0, 30.0):
-        assert estimator.observe(Observation(rounds=1, num_bytes=0, seconds=slow * BEFORE.latency_s)) is None
+        assert estimator.observe_latency(slow * BEFORE.latency_s) is None
     after = estimator.estimate.link
     assert after.latency_s == pytest.approx(before.latency_s, rel=0.1)
     assert list(feed(estimator, traffic, BEFORE, 100)) == []
@@ -143,11 +140,11 @@ def test_a_detector_wants_three_witnesses():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rounds": 0, "num_bytes": 0, "seconds": 1.0}, "0 rounds of 0 bytes tell nothing"),
+        ({"rounds": 2, "num_bytes": 0, "seconds": 1.0}, "2 rounds of 0 bytes are not a transfer"),
         ({"rounds": -1, "num_bytes": 9, "seconds": 1.0}, "-1 rounds"),
-        ({"rounds": 1, "num_bytes": 0, "seconds": float("nan")}, "seconds is nan"),
+        ({"rounds": 1, "num_bytes": 9, "seconds": float("nan")}, "seconds is nan"),
     ],
 )
-def test_an_observation_that_tells_nothing_is_refused(fields, message):
+def test_an_observation_that_cannot_be_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         Observation(**fields)

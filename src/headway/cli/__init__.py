@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headway.cli import emulate
+from headway.cli import emulate, plan, probe
 
 app = typer.Typer(
     name="headway",
@@ -14,6 +14,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 emulate.register(app)
+plan.register(app)
+probe.register(app)
 
 
 @app.callback()

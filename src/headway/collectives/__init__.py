@@ -6,6 +6,7 @@ from headway.collectives.council import Hearing
 from headway.collectives.executor import NATIVE, Executor
 from headway.collectives.neighbours import neighbour_exchange
 from headway.collectives.schedule import Collective, Round, Schedule, Transfer
+from headway.collectives.sharing import shared_payloads
 from headway.collectives.verification import ScheduleError, verify
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "cost",
     "critical_path",
     "neighbour_exchange",
+    "shared_payloads",
     "verify",
 ]

@@ -177,14 +177,17 @@ class Executor:
             return tensor if self.rank == root else tensor.copy_(lane.buffer.view_as(tensor))
 
     @torch.no_grad()
-    def neighbour_exchange(self, message: Tensor, neighbours: Sequence[Iterable[int]]) -> dict[int, Tensor]:
+    def neighbour_exchange(
+        self, message: Tensor, neighbours: Sequence[Iterable[int]], *, both_ways: bool = True
+    ) -> dict[int, Tensor]:
         """Send ``message`` to this rank's neighbours, and return theirs by rank.
 
         Args:
             message: Of the same shape on all ranks.
             neighbours: The whole graph: for each rank, the ranks it is joined to.
+            both_ways: If False, the ranks whose messages it gets, who need not get its own.
         """
-        schedule = neighbour_exchange(neighbours)
+        schedule = neighbour_exchange(neighbours, both_ways=both_ways)
         if schedule.num_ranks != self.num_ranks:
             raise ValueError(f"the graph has {schedule.num_ranks} ranks, but the group has {self.num_ranks}")
         assert schedule.neighbours is not None
@@ -192,13 +195,23 @@ class Executor:
             everyone = self._exchange(lane, message)
             return {peer: everyone[peer].clone() for peer in schedule.neighbours[self.rank]}
 
-    def consult(self, report: Tensor, num_answers: int, decide: Decide) -> Tensor:
+    def consult(
+        self,
+        report: Tensor,
+        num_answers: int,
+        decide: Decide,
+        *,
+        ready: Callable[[], None] = lambda: None,
+        num_calls: int = 1,
+    ) -> Tensor:
         """Report some numbers to rank 0, and return what it answers to all.
 
         Args:
             report: This rank's numbers (float64), as many on every rank.
             num_answers: How many numbers the answer has.
             decide: Called at rank 0, with the reports and the latency and clock of every rank; returns the answer.
+            ready: Called at rank 0 before it turns to the others; returns when it is time to.
+            num_calls: How often rank 0 calls, for a surer latency; what it is elsewhere does not matter.
         """
         what = f"council of {self.num_ranks} ranks"
         council: list[Council] = []
@@ -207,11 +220,9 @@ class Executor:
             waits_for = council[0].waits_for if council else None
             return frozenset() if waits_for is None else frozenset([waits_for])
 
-        with self._call(what, what, report, waited_for):
-            answer = torch.empty(num_answers, dtype=torch.float64)
-            with self._all_or_nothing():
-                council.append(Council(self._wire, self.rank, self.num_ranks, report, answer))
-                return council[0].hold(decide, self._deadline)
+        with self._call(what, what, report, waited_for), self._all_or_nothing():
+            council.append(Council(self._wire, self.rank, self.num_ranks, report, num_answers))
+            return council[0].hold(decide, self._deadline, ready=ready, num_calls=num_calls)
 
     def _exchange(self, lane: Lane, message: Tensor) -> Tensor:
         """Run a lane whose chunks are messages; return a view of all of them."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from headway.collectives.schedule import Collective, Schedule, Transfer, make
 
 
-def neighbour_exchange(neighbours: Sequence[Iterable[int]]) -> Schedule:
+def neighbour_exchange(neighbours: Sequence[Iterable[int]], *, both_ways: bool = True) -> Schedule:
     """Send one's message along every edge at once.
 
         t = α + degree M β
@@ -16,24 +16,26 @@ def neighbour_exchange(neighbours: Sequence[Iterable[int]]) -> Schedule:
     **Cost**: ``1`` round, ``degree`` payloads for the busiest rank, however many ranks there are.
 
     Args:
-        neighbours: For each rank, the ranks it is joined to. Edges go both ways.
+        neighbours: For each rank, the ranks it is joined to: those whose messages it gets.
+        both_ways: Whether edges must go both ways.
 
     >>> [str(t) for t in neighbour_exchange([[1], [0, 2], [1]]).transfers][:2]
     ['rank 0 copies chunk 0 to rank 1', 'rank 1 copies chunk 1 to rank 2']
     """
-    return _build(tuple(tuple(sorted(set(ranks))) for ranks in neighbours))
+    graph = tuple(tuple(sorted(set(ranks))) for ranks in neighbours)
+    _check(graph, both_ways=both_ways)
+    return _build(graph)
 
 
 @lru_cache(maxsize=64)
 def _build(graph: tuple[tuple[int, ...], ...]) -> Schedule:
-    _check(graph)
     # A transfer's place in the list is its turn at the NIC: nearest first, as in a one-shot all-gather.
     transfers = [Transfer(src, dst, src, src + 1) for dst, sources in enumerate(graph) for src in sources]
     transfers.sort(key=lambda t: ((t.dst - t.src) % len(graph), t.dst))
     return make(Collective.NEIGHBOUR_EXCHANGE, "direct", len(graph), len(graph), [transfers], neighbours=graph)
 
 
-def _check(graph: tuple[tuple[int, ...], ...]) -> None:
+def _check(graph: tuple[tuple[int, ...], ...], *, both_ways: bool) -> None:
     num_ranks = len(graph)
     if num_ranks == 0:
         raise ValueError("the graph has no ranks: give one list of neighbours for each")
@@ -43,5 +45,5 @@ def _check(graph: tuple[tuple[int, ...], ...]) -> None:
                 raise ValueError(f"rank {rank} has neighbour {peer}, but ranks go from 0 to {num_ranks - 1}")
             if peer == rank:
                 raise ValueError(f"rank {rank} is its own neighbour: leave it out, it has its own message")
-            if rank not in graph[peer]:
+            if both_ways and rank not in graph[peer]:
                 raise ValueError(f"rank {rank} has neighbour {peer}, but {peer} lacks {rank}: list edges both ways")

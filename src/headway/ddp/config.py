@@ -26,7 +26,9 @@ class Fixed:
         values: "fp32", "fp16" or "int8" on the wire.
         fusion: "bucket" (each as it comes), "step" (all of a step in one exchange) or "auto".
         bits: 8 or 4, of "quantized".
-        link: The network, for what is "auto"; measured when the hook is made if not given.
+        link: The network, for what is "auto"; measured when the hook is made, and followed from then on, if not given.
+        interval: Steps between councils, in which ranks combine what they have measured and follow the link; 0 for
+            none. With ``link`` there are none either.
         seed: Of random numbers; the same on all ranks.
         timeout_s: How long a collective may take before ranks that do not answer are given up.
         debug: Compare what ranks do before each collective; by default only if ``HEADWAY_DEBUG=1``.
@@ -40,6 +42,7 @@ class Fixed:
     fusion: str = "auto"
     bits: int = 8
     link: Link | None = None
+    interval: int = 10
     seed: int = 0
     timeout_s: float = DEFAULT_TIMEOUT_S
     debug: bool | None = None
@@ -50,6 +53,8 @@ class Fixed:
             raise ValueError(f"link is {self.link!r}, but must be a headway.Link(latency_s=..., bandwidth_bps=...)")
         if not (isinstance(self.timeout_s, (int, float)) and 0 < self.timeout_s < 1e9):
             raise ValueError(f"timeout_s is {self.timeout_s!r}, but must be a number of seconds above 0")
+        if not (isinstance(self.interval, int) and self.interval >= 0):
+            raise ValueError(f"interval is {self.interval!r}, but must be a number of steps, or 0 for no councils")
         if not isinstance(self.seed, int):
             raise ValueError(f"seed is {self.seed!r}, but must be an integer")
 

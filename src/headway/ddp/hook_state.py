@@ -18,9 +18,21 @@ from headway.ddp import checkpoint
 from headway.ddp.config import Fixed
 from headway.ddp.statistics import Statistics
 from headway.ddp.streams import after_backward, future_for
-from headway.exchange import Averager, Bucket, BucketLayout, Channel, Engine, ExchangeRecord, History, Plan
+from headway.exchange import (
+    Averager,
+    Bucket,
+    BucketLayout,
+    CostModel,
+    Engine,
+    ExchangeRecord,
+    ExecutorChannel,
+    History,
+    Monitor,
+    NetworkView,
+    Plan,
+)
 from headway.kernels import warm_up
-from headway.network import Link, probe_link
+from headway.network import Calibration, Link, calibrate
 
 _UNKNOWN_LINK = Link(latency_s=0.0, bandwidth_bps=1e11)
 
@@ -61,14 +73,29 @@ class HookState:
         plan = self.config.plan
         if plan.exchange != "dense":
             warm_up()  # now, and not in the middle of a step that others wait for
+        self._group = group
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
-        link = self.config.link or (probe_link(self._executor) if plan.needs_link else _UNKNOWN_LINK)
         self._history = History()
-        self._averager = Averager(Channel(self._executor, link), lambda _step: plan, self._history, self.config.seed)
+        channel = ExecutorChannel(self._executor, self._cost_model(plan))
+        self._monitor = self._monitor_of(channel)
+        self._averager = Averager(channel, lambda _step: plan, self._history, self.config.seed, self._monitor)
         self._engine = Engine()
         self._names = _Names(module)
         self._open: dict[Future[Tensor], Tensor] = {}
         self._check_agreement()
+
+    def _cost_model(self, plan: Plan) -> CostModel:
+        """Measure network and machine, as far as that matters."""
+        calibration = Calibration(link=self.config.link or _UNKNOWN_LINK)
+        if self.config.link is None and (plan.needs_link or self.config.interval > 0):
+            calibration = calibrate(self._executor)
+        return CostModel(self._executor.num_ranks, calibration)
+
+    def _monitor_of(self, channel: ExecutorChannel) -> Monitor | None:
+        if self.config.interval == 0 or self.config.link is not None or channel.num_ranks == 1:
+            return None
+        executor = Executor(self._group, timeout_s=self.config.timeout_s, debug=self.config.debug)
+        return Monitor(executor, channel.link, self.config.interval)
 
     def submit(self, bucket: GradBucket) -> Future[Tensor]:
         """Hand a bucket to the engine; the future is its buffer, averaged."""
@@ -113,7 +140,7 @@ class HookState:
 
     def _check_agreement(self) -> None:
         """Find out now if ranks were configured differently, and not by a deadline in the middle of training."""
-        own = zlib.crc32(repr((self.config.plan, self.config.link, self.config.seed)).encode())
+        own = zlib.crc32(repr((self.config.plan, self.config.link, self.config.seed, self.config.interval)).encode())
         everyone = self._executor.all_gather(torch.tensor([own]), "native").flatten().tolist()
         if len(set(everyone)) > 1:
             self.close()
@@ -129,6 +156,11 @@ class HookState:
     def history(self) -> tuple[ExchangeRecord, ...]:
         """The latest records, oldest first."""
         return self._history.records
+
+    @property
+    def network(self) -> NetworkView | None:
+        """What the traffic tells of the network; None if nobody looks, or there is nobody to talk to."""
+        return None if self._monitor is None else self._monitor.view
 
     def statistics(self) -> Statistics:
         """Return what all exchanges so far add up to."""
@@ -154,6 +186,8 @@ class HookState:
     def close(self) -> None:
         """End the engine and close the process groups, once training is over; a second call does nothing."""
         self._engine.close()
+        if self._monitor is not None:
+            self._monitor.close()
         self._executor.close()
 
 

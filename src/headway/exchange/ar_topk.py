@@ -11,8 +11,7 @@ from torch import Tensor
 from headway.collectives import Collective
 from headway.compress import Shape, wanted_entries
 from headway.errors import MessageError
-from headway.exchange.base import Job
-from headway.exchange.channel import Channel, Traffic
+from headway.exchange.base import Channel, Job, Traffic
 from headway.exchange.indexed import average_at, payload_bytes
 from headway.kernels import ValueFormat, decode_indices, encode_indices, index_bytes
 
@@ -35,9 +34,8 @@ class ArTopK:
     broadcast: str
     values: ValueFormat = "fp32"
 
-    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
+    def traffic(self, shape: Shape) -> Sequence[Traffic]:
         """Return a broadcast of indices and an all-reduce of values."""
-        del num_ranks
         k = wanted_entries(self.ratio, shape.numel)
         return [
             Traffic(Collective.BROADCAST, self.broadcast, index_bytes(shape.numel, k)),
@@ -92,9 +90,9 @@ class VarTopK(ArTopK):
     Paper: arXiv 2312.02493.
     """
 
-    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
+    def traffic(self, shape: Shape) -> Sequence[Traffic]:
         """Return what STAR takes, after an all-gather of one number a rank."""
-        return [Traffic(Collective.ALL_GATHER, self._gather, 8), *super().traffic(shape, num_ranks)]
+        return [Traffic(Collective.ALL_GATHER, self._gather, 8), *super().traffic(shape)]
 
     def run(self, job: Job, channel: Channel) -> float:
         """Select on every rank, find the one that has most, and go on as STAR does."""

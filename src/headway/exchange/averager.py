@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,13 +12,14 @@ from torch import Tensor
 
 from headway.collectives import NATIVE
 from headway.compress import BucketMemory
-from headway.exchange.base import Exchange, Job
+from headway.exchange.base import Job
 from headway.exchange.catalogue import exchange_of
-from headway.exchange.channel import Channel
+from headway.exchange.channel import ExecutorChannel
 from headway.exchange.dense import Dense
 from headway.exchange.fusion import cheaper_fusion
 from headway.exchange.layout import BucketLayout, Layout, regroup
 from headway.exchange.memories import Memories
+from headway.exchange.monitor import Monitor
 from headway.exchange.plan import AUTO, Plan
 from headway.exchange.records import ExchangeRecord, History
 
@@ -58,9 +58,17 @@ class Averager:
         plan_of: Returns the plan in force at a step.
         history: Where records go.
         seed: Of all random numbers, alike on all ranks.
+        monitor: Follows the link, if it is to be followed.
     """
 
-    def __init__(self, channel: Channel, plan_of: Callable[[int], Plan], history: History, seed: int) -> None:
+    def __init__(
+        self,
+        channel: ExecutorChannel,
+        plan_of: Callable[[int], Plan],
+        history: History,
+        seed: int,
+        monitor: Monitor | None = None,
+    ) -> None:
         self.channel = channel
         self.seed = seed
         self.step = 0
@@ -71,6 +79,7 @@ class Averager:
         """When the buckets of a step arrived at rank 0, by which "auto" fusion is decided."""
         self._plan_of = plan_of
         self._history = history
+        self._monitor = monitor
         self._fusions: dict[Plan, str] = {}
         self._num_settling = _NUM_DENSE_STEPS
         self._seen: deque[Layout] = deque(maxlen=_NUM_TO_ADOPT)
@@ -80,11 +89,13 @@ class Averager:
 
     def take(self, bucket: Bucket) -> None:
         """Average a bucket, or keep it until the last one of its step is there."""
+        if not self._taken and self._monitor is not None:
+            self._look_at_network(self._monitor)
         plan = self.plan
         self._taken.append(bucket)
         if not self._can_go_alone(bucket, plan):
             self._waiting.append(bucket)
-        elif _is_plain(plan) and not self._has_residual:
+        elif _is_plain(plan) and not self._has_residual and not self._is_measured:
             self._under_way.append(self._start_plain(bucket, plan))
         else:
             self._exchange(bucket.gradient, self._memory_of(bucket, plan), plan, bucket.index, bucket.submitted_at)
@@ -117,6 +128,21 @@ class Averager:
     def _is_settling(self) -> bool:
         """Whether DDP may still cut its buckets anew."""
         return self._num_settling > 0
+
+    @property
+    def _is_measured(self) -> bool:
+        """Whether a council comes next: exchanges then follow each other, so that each tells how long it took."""
+        return self._monitor is not None and self._monitor.is_due(self.step + 1)
+
+    def _look_at_network(self, monitor: Monitor) -> None:
+        """Learn what the network is like now; if it has changed, think again how to fuse."""
+        num_changes = len(monitor.view.changes)
+        if monitor.finish(self.step):
+            self.channel.link = monitor.link_to_adopt(self.channel.link)
+        if len(monitor.view.changes) > num_changes:
+            self._fusions.clear()
+        if monitor.is_due(self.step) and not monitor.is_under_way:
+            monitor.start(self.step, self._history.unread())
 
     @property
     def _has_residual(self) -> bool:
@@ -154,6 +180,8 @@ class Averager:
             self.memories = self.memories.regrouped(layout)
             self.layout = layout
         self._num_settling = max(0, self._num_settling - 1)
+        if self._monitor is not None:
+            self._monitor.end_step()
         self.step += 1
 
     def _run_waiting(self, plan: Plan) -> None:
@@ -217,6 +245,7 @@ class Averager:
 
     def _note(self, plan: Plan, index: int, gradient: Tensor, gain: float, start: float, submitted_at: float) -> None:
         meter = self.channel.read_meter()
+        assert meter.largest is not None
         num_ranks = self.channel.num_ranks
         self._history.add(
             ExchangeRecord(
@@ -227,7 +256,9 @@ class Averager:
                 ratio=plan.ratio if plan.sends_some else 1.0,
                 wire_bytes=meter.wire_bytes,
                 dense_bytes=2 * (num_ranks - 1) * gradient.nbytes // num_ranks,
-                rounds=meter.rounds,
+                rounds=meter.latencies,
+                largest=meter.largest,
+                was_alone=not self._under_way,
                 compress_s=time.perf_counter() - start - meter.transfer_s,
                 wait_s=start - submitted_at,
                 transfer_s=meter.transfer_s,
@@ -246,15 +277,10 @@ class Averager:
         assert self.arrivals_s is not None
         if len(self.arrivals_s) != len(self.memories.layout):  # buckets were regrouped: their arrivals tell nothing
             return "step"
-        exchange = exchange_of(plan)
-        shapes = [bucket.shape for bucket in self.memories.layout]
-        costs_s = [self._predicted_s(exchange, BucketMemory(shape)) for shape in shapes]
-        fused_s = self._predicted_s(exchange, self.memories.fused(needed=False))
+        costs = self.channel.costs
+        costs_s = [costs.of(plan, bucket.shape).seconds for bucket in self.memories.layout]
+        fused_s = costs.of(plan, self.memories.fused(needed=False).shape).seconds
         return cheaper_fusion(self.arrivals_s, costs_s, fused_s)
-
-    def _predicted_s(self, exchange: Exchange, memory: BucketMemory) -> float:
-        traffic = exchange.traffic(memory.shape, self.channel.num_ranks)
-        return math.fsum(self.channel.predicted_s(each) for each in traffic)
 
 
 def _needs_memory(plan: Plan) -> bool:

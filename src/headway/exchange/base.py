@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from headway.collectives import Collective
 from headway.compress import BucketMemory, Shape
-from headway.exchange.channel import Channel, Traffic
 from headway.kernels import noise_key
 
 
@@ -30,10 +30,40 @@ class Job:
         return noise_key(self.seed, self.step, rank, self.bucket)
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """A collective that an exchange is going to run: which, by which algorithm, and with how many bytes."""
+
+    collective: Collective
+    algorithm: str
+    num_bytes: int
+
+
+class Channel(Protocol):
+    """What an exchange sends through. "auto" is the algorithm that takes least."""
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+
+    @property
+    def num_ranks(self) -> int:
+        """How many there are."""
+
+    def all_reduce(self, tensor: Tensor, algorithm: str) -> Tensor:
+        """Sum in place."""
+
+    def all_gather(self, message: Tensor, algorithm: str) -> Tensor:
+        """Return every rank's message, a row each."""
+
+    def broadcast(self, tensor: Tensor, root: int, algorithm: str) -> Tensor:
+        """Replace a tensor by the root's."""
+
+
 class Exchange(Protocol):
     """How one bucket gets averaged: compressor and collective."""
 
-    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
+    def traffic(self, shape: Shape) -> Sequence[Traffic]:
         """Return the collectives it takes, in order."""
 
     def run(self, job: Job, channel: Channel) -> float:

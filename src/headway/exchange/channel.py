@@ -1,37 +1,20 @@
-"""What an exchange sends through: collectives whose algorithm is chosen by cost, counted and timed."""
+"""The channel of a run: collectives of an executor, by the cheapest algorithm, counted and timed."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from headway.collectives import ALGORITHMS, NATIVE, Collective, Executor, Schedule, build_for, cost, critical_path
-from headway.exchange.plan import AUTO
+from headway.collectives import NATIVE, Collective, Executor
+from headway.exchange.base import Traffic
+from headway.exchange.costs import CostModel
+from headway.exchange.records import TimedCollective
 from headway.kernels.arrays import uses_torch
-from headway.network import Link
-
-_NATIVE_LIKE = {Collective.ALL_REDUCE: "ring", Collective.ALL_GATHER: "ring", Collective.BROADCAST: "tree"}
-"""The schedules that Gloo's own collectives come nearest to."""
-_NATIVE_ALPHAS = 2
-"""Gloo posts receives when it gets to them: a round costs two latencies."""
-_MESSAGE_S = 1e-4
-"""What starting and ending a message of ours costs; Gloo's own rounds cost about as much."""
-_BYTE_S = 1e-9
-"""What copying in and out of lanes costs for a byte of ours: on a fast network it is why native wins."""
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """A collective that an exchange is going to run: which, by which algorithm, and with how many bytes."""
-
-    collective: Collective
-    algorithm: str
-    num_bytes: int
+from headway.network import Calibration, Link, schedule_of
 
 
 @dataclass
@@ -39,23 +22,37 @@ class Meter:
     """What went through a channel since the last reading."""
 
     wire_bytes: int = 0
-    rounds: int = 0
+    latencies: float = 0.0
     transfer_s: float = 0.0
     algorithm: str = NATIVE
+    largest: TimedCollective | None = None
+
+    def add(self, collective: TimedCollective, wire_bytes: int) -> None:
+        """Count a collective."""
+        self.wire_bytes += wire_bytes
+        self.latencies += collective.cost.latencies
+        self.transfer_s += collective.ended_at - collective.begun_at
+        if self.largest is None or collective.cost.path_bytes > self.largest.cost.path_bytes:
+            self.largest = collective
 
 
 @dataclass
-class Channel:
+class ExecutorChannel:
     """Collectives of one executor.
 
     Args:
         executor: Runs them.
-        link: The link in force, by which "auto" is decided.
+        costs: What collectives take on the link in force, by which "auto" is decided.
     """
 
     executor: Executor
-    link: Link
+    costs: CostModel
     meter: Meter = field(default_factory=Meter)
+
+    @classmethod
+    def over(cls, executor: Executor, link: Link) -> ExecutorChannel:
+        """Return a channel over a known link, on a machine like others."""
+        return cls(executor, CostModel(executor.num_ranks, Calibration(link=link)))
 
     @property
     def rank(self) -> int:
@@ -66,6 +63,15 @@ class Channel:
     def num_ranks(self) -> int:
         """How many there are."""
         return self.executor.num_ranks
+
+    @property
+    def link(self) -> Link:
+        """The link in force."""
+        return self.costs.calibration.link
+
+    @link.setter
+    def link(self, link: Link) -> None:
+        self.costs = replace(self.costs, calibration=replace(self.costs.calibration, link=link))
 
     def all_reduce(self, tensor: Tensor, algorithm: str) -> Tensor:
         """Sum in place."""
@@ -79,7 +85,7 @@ class Channel:
 
         def finish() -> None:
             wait()
-            self._count(Collective.ALL_REDUCE, NATIVE, tensor, time.perf_counter() - start)
+            self._count(Collective.ALL_REDUCE, NATIVE, tensor, start)
 
         return finish
 
@@ -93,53 +99,24 @@ class Channel:
         with self._metered(Collective.BROADCAST, algorithm, tensor, root) as chosen:
             return self.executor.broadcast(tensor, root, chosen)
 
-    def predicted_s(self, traffic: Traffic) -> float:
-        """Return how long a collective takes on the link in force."""
-        algorithm = self._choose(traffic.collective, traffic.algorithm, traffic.num_bytes)
-        return predicted_s(traffic.collective, algorithm, self.num_ranks, self.link, traffic.num_bytes)
-
     def read_meter(self) -> Meter:
         """Return what was counted, and start again."""
         meter, self.meter = self.meter, Meter()
         return meter
 
-    def _choose(self, collective: Collective, algorithm: str, num_bytes: int) -> str:
-        return cheapest(collective, self.num_ranks, self.link, num_bytes) if algorithm == AUTO else algorithm
-
     @contextmanager
     def _metered(self, collective: Collective, algorithm: str, tensor: Tensor, root: int = 0) -> Iterator[str]:
-        chosen = NATIVE if uses_torch(tensor) else self._choose(collective, algorithm, tensor.nbytes)
+        traffic = Traffic(collective, NATIVE if uses_torch(tensor) else algorithm, tensor.nbytes)
+        chosen = self.costs.algorithm_of(traffic)
         start = time.perf_counter()
         yield chosen
-        self._count(collective, chosen, tensor, time.perf_counter() - start, root)
+        self._count(collective, chosen, tensor, start, root)
 
-    def _count(self, collective: Collective, chosen: str, tensor: Tensor, seconds: float, root: int = 0) -> None:
-        self.meter.transfer_s += seconds
+    def _count(self, collective: Collective, chosen: str, tensor: Tensor, start: float, root: int = 0) -> None:
+        end = time.perf_counter()
         schedule = schedule_of(collective, chosen, self.num_ranks, tensor.nbytes, root)
-        self.meter.wire_bytes += schedule.sent(self.rank, tensor.numel()) * tensor.element_size()
-        self.meter.rounds += critical_path(schedule).num_rounds
+        wire_bytes = schedule.sent(self.rank, tensor.numel()) * tensor.element_size()
+        cost = self.costs.of_traffic(Traffic(collective, chosen, tensor.nbytes))
+        self.meter.add(TimedCollective(begun_at=start, ended_at=end, cost=cost), wire_bytes)
         if collective is not Collective.BROADCAST:
             self.meter.algorithm = chosen
-
-
-def schedule_of(collective: Collective, algorithm: str, num_ranks: int, num_bytes: int, root: int = 0) -> Schedule:
-    """Return the schedule of an algorithm, or the one that native comes nearest to."""
-    name = _NATIVE_LIKE[collective] if algorithm == NATIVE else algorithm
-    return build_for(collective, name, num_ranks, num_bytes, root=root)
-
-
-@lru_cache(maxsize=4096)
-def cheapest(collective: Collective, num_ranks: int, link: Link, num_bytes: int) -> str:
-    """Return the algorithm of least predicted time, native among them."""
-    names = (NATIVE, *ALGORITHMS[collective])
-    return min(names, key=lambda name: predicted_s(collective, name, num_ranks, link, num_bytes))
-
-
-def predicted_s(collective: Collective, algorithm: str, num_ranks: int, link: Link, num_bytes: int) -> float:
-    """Return alpha-beta time and overhead of a collective."""
-    schedule = schedule_of(collective, algorithm, num_ranks, num_bytes)
-    if algorithm == NATIVE:
-        slow = Link(latency_s=_NATIVE_ALPHAS * link.latency_s, bandwidth_bps=link.bandwidth_bps)
-        return cost(schedule, slow, num_bytes) + critical_path(schedule).num_rounds * _MESSAGE_S
-    busiest = max((len(part) for part in schedule.parts), default=0)
-    return cost(schedule, link, num_bytes) + busiest * _MESSAGE_S + num_bytes * _BYTE_S

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from headway.collectives import Collective
 from headway.compress import Shape
-from headway.exchange.base import Job
-from headway.exchange.channel import Channel, Traffic
+from headway.exchange.base import Channel, Job, Traffic
 from headway.exchange.indexed import narrow
 from headway.kernels import ValueFormat
 
@@ -30,9 +29,8 @@ class Dense:
     algorithm: str
     values: ValueFormat = "fp32"
 
-    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
+    def traffic(self, shape: Shape) -> Sequence[Traffic]:
         """Return one all-reduce of everything."""
-        del num_ranks
         return [Traffic(Collective.ALL_REDUCE, self.algorithm, shape.numel * (4 if self.values == "fp32" else 2))]
 
     def run(self, job: Job, channel: Channel) -> float:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from headway.collectives import Collective
 from headway.compress import Compressor, Shape
 from headway.errors import MessageError
-from headway.exchange.base import Job, as_float32
-from headway.exchange.channel import Channel, Traffic
+from headway.exchange.base import Channel, Job, Traffic, as_float32
 
 
 @dataclass(frozen=True)
@@ -26,9 +25,8 @@ class Gather:
     compressor: Compressor
     algorithm: str
 
-    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
+    def traffic(self, shape: Shape) -> Sequence[Traffic]:
         """Return one all-gather of a message."""
-        del num_ranks
         return [Traffic(Collective.ALL_GATHER, self.algorithm, self.compressor.message_bytes(shape))]
 
     def run(self, job: Job, channel: Channel) -> float:

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from headway.compress import gain_of
-from headway.exchange.base import Job
-from headway.exchange.channel import Channel
+from headway.exchange.base import Channel, Job
 from headway.kernels import Selection, ValueFormat, scatter_add
 
 DTYPE_OF: dict[ValueFormat, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16}

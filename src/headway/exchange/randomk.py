@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from headway.collectives import Collective
 from headway.compress import Shape, random_indices, wanted_entries
-from headway.exchange.base import Job
-from headway.exchange.channel import Channel, Traffic
+from headway.exchange.base import Channel, Job, Traffic
 from headway.exchange.indexed import average_at, payload_bytes
 from headway.kernels import ValueFormat
 
@@ -29,9 +28,8 @@ class RandomK:
     algorithm: str
     values: ValueFormat = "fp32"
 
-    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
+    def traffic(self, shape: Shape) -> Sequence[Traffic]:
         """Return one all-reduce of k values."""
-        del num_ranks
         num_bytes = payload_bytes(wanted_entries(self.ratio, shape.numel), self.values)
         return [Traffic(Collective.ALL_REDUCE, self.algorithm, num_bytes)]
 

@@ -6,6 +6,18 @@ import math
 from collections import deque
 from dataclasses import dataclass, fields
 
+from headway.network import CollectiveCost
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedCollective:
+    """When a collective ran on this rank, and what the cost model takes it to be made of."""
+
+    begun_at: float
+    """By this rank's `time.perf_counter`."""
+    ended_at: float
+    cost: CollectiveCost
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeRecord:
@@ -22,8 +34,12 @@ class ExchangeRecord:
     """Sent by this rank."""
     dense_bytes: int
     """What this rank would have sent for the same bucket by a ring all-reduce of all entries."""
-    rounds: int
+    rounds: float
     """How often latency was paid."""
+    largest: TimedCollective
+    """The one of its collectives that moved most."""
+    was_alone: bool
+    """Whether no other exchange was under way."""
     compress_s: float
     wait_s: float
     """From the moment DDP handed the bucket over until its exchange began."""
@@ -77,16 +93,23 @@ class History:
     def __init__(self, num_records: int = 10_000) -> None:
         self._records: deque[ExchangeRecord] = deque(maxlen=num_records)
         self._totals: dict[str, Totals] = {}
+        self._num_unread = 0
 
     def add(self, record: ExchangeRecord) -> None:
         """Take a record in."""
         self._records.append(record)
+        self._num_unread = min(self._num_unread + 1, self._records.maxlen or 0)
         self._totals[record.exchange] = _plus(self._totals.get(record.exchange), record)
 
     @property
     def records(self) -> tuple[ExchangeRecord, ...]:
         """The latest, oldest first."""
         return tuple(self._records)
+
+    def unread(self) -> tuple[ExchangeRecord, ...]:
+        """Return those added since the last call, oldest first."""
+        num_unread, self._num_unread = self._num_unread, 0
+        return self.records[len(self._records) - num_unread :]
 
     @property
     def totals(self) -> dict[str, Totals]:

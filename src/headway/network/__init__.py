@@ -1,9 +1,28 @@
 """What is known of the network: the link model, what things cost on it, and what the traffic tells of it."""
 
-from headway.network.estimator import Change, Estimate, Estimator
-from headway.network.least_squares import Observation
+from headway.network.calibrated import CollectiveCost, cheapest_algorithm, collective_cost, schedule_of
+from headway.network.calibration import Calibration, calibrate, calls_worth_making
+from headway.network.estimator import Change, Estimate, Estimator, Observation
 from headway.network.link import Link
-from headway.network.probe import probe_link
+from headway.network.overhead import Overhead
+from headway.network.pairs import PairMatrix, probe_pairs
 from headway.network.textbook import Textbook
 
-__all__ = ["Change", "Estimate", "Estimator", "Link", "Observation", "Textbook", "probe_link"]
+__all__ = [
+    "Calibration",
+    "Change",
+    "CollectiveCost",
+    "Estimate",
+    "Estimator",
+    "Link",
+    "Observation",
+    "Overhead",
+    "PairMatrix",
+    "Textbook",
+    "calibrate",
+    "calls_worth_making",
+    "cheapest_algorithm",
+    "collective_cost",
+    "probe_pairs",
+    "schedule_of",
+]

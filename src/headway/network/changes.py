@@ -14,7 +14,7 @@ _CLIP = 0.15
 """No single deviation counts for more."""
 _LEAST_WITNESSES = 3
 """So many deviations must speak for a change: one or two may be a straggler, or a pause of the garbage collector."""
-_NUM_BETWEEN_FALSE_ALARMS = 1_500
+_NUM_BETWEEN_FALSE_ALARMS = 3_000
 """To aim for, each way."""
 _MEMORY = 0.05
 _FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.03, 0.005, 0.2
@@ -26,7 +26,7 @@ class ChangeDetector:
         sum = max(0, sum + d - 5%), and the same for -d;  an alarm when a sum reaches h, and three deviations bear it
 
     h is 10%, or more where deviations are noisy: with a standard deviation of s, about
-    s²/10% · ln(1,500 · 0.5% / s²) lets one false alarm through in 1,500 observations.
+    s²/10% · ln(3,000 · 0.5% / s²) lets one false alarm through in 3,000 observations.
 
     >>> detector = ChangeDetector()
     >>> [detector.observe(0.12) for _ in range(3)]
@@ -41,6 +41,11 @@ class ChangeDetector:
     def num_suspicious(self) -> int:
         """How many observations the present suspicion rests on."""
         return max(side.num_observations for side in self._sides.values())
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether a change is likely, but not yet certain."""
+        return max(side.sum for side in self._sides.values()) >= _LEAST_ALARM
 
     def observe(self, deviation: float) -> bool:
         """Take in (measured - expected) / expected; return whether it has changed."""

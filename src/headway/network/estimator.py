@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 
-from headway.network.changes import ChangeDetector
-from headway.network.least_squares import LinkFit, Observation
 from headway.network.link import Link
+from headway.network.tracking import Track, Watch
 
-_NUM_LEARNING = 6
-"""So many observations after a start are for learning, and raise no alarm."""
-_LEAST_REPLAYED, _MOST_REPLAYED = 3, 8
-"""After a change the latest observations are taken in again, as many as the suspicion rested on."""
+_TELLING_SHARE = 0.2
+"""A transfer tells of β if bytes make up so much of its time."""
 _CLEAR_SHARE = 0.5
-"""An observation tells of α if α makes up so much of it, and likewise of β."""
-_FOLLOW = 0.02
-"""How fast the usual value, from which changes are told, follows the estimate."""
+"""If they make up so much, all that is unusual about it is put down to β."""
+_TIMING_S = 3e-3
+"""Clocks and threads are late by about so much now and then: of a transfer that takes no longer, little is certain."""
+_LEAST_LATENCY_S, _MOST_BPS = 1e-7, 1e13
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """A transfer: how often latency was paid, how many bytes went through the busiest place, and how long it took."""
+
+    rounds: float
+    num_bytes: float
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not (self.rounds >= 0 and self.num_bytes > 0):
+            raise ValueError(f"{self.rounds} rounds of {self.num_bytes} bytes are not a transfer")
+        if not math.isfinite(self.seconds):
+            raise ValueError(f"seconds is {self.seconds}, but must be a number")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,26 +47,27 @@ class Estimate:
 class Change:
     """A lasting move of the link."""
 
-    observation: int
-    """The number of the observation that made it certain."""
     what: str
-    """"latency" or "bandwidth"."""
+    """What gave it away: "latency" or "bandwidth"."""
     before: Link
     after: Link
 
 
 class Estimator:
-    """Follows a link by recursive least squares, and raises a change when α or β has moved by 10% or more for good.
+    """Follows a link, and raises a change when α or β has moved by 10% or more for good.
 
-    An observation in which α makes up half or more of the time speaks for α, and likewise for β. A move that is
-    certain makes both be learned anew, first from the observations that it rested on.
+        seconds = rounds · α + bytes · β
+
+    α is pinned by small messages (`observe_latency`), and β by transfers, given α. A change of one that is certain
+    makes it be learned anew, first from the observations that it rested on; since transfers were read with α, a
+    change of α makes β be learned anew as well.
 
     Args:
         first: What a probe has found, or a guess.
 
     >>> estimator = Estimator(Link(latency_s=0.01, bandwidth_bps=1e8))
     >>> for _ in range(20):
-    ...     _ = estimator.observe(Observation(rounds=1, num_bytes=0, seconds=0.02))
+    ...     _ = estimator.observe_latency(0.02)
     ...     _ = estimator.observe(Observation(rounds=2, num_bytes=1e6, seconds=0.04 + 0.16))
     >>> link = estimator.estimate.link
     >>> round(link.latency_s, 3), round(link.bandwidth_bps / 1e6)
@@ -61,87 +75,84 @@ class Estimator:
     """
 
     def __init__(self, first: Link) -> None:
-        self.num_observations = 0
-        self._fit = LinkFit(first)
-        self._watches = {"latency": _Watch(), "bandwidth": _Watch()}
+        self._alpha = Track(max(first.latency_s, _LEAST_LATENCY_S))
+        self._beta = Track(8 / min(first.bandwidth_bps, _MOST_BPS))
+        self._latencies: Watch[float] = Watch()
+        self._transfers: Watch[Observation] = Watch()
 
     @property
     def estimate(self) -> Estimate:
         """The link as it is now."""
-        fit = self._fit
-        return Estimate(link=fit.link, latency_error=fit.latency_error, bandwidth_error=fit.bandwidth_error)
+        return Estimate(link=self._link, latency_error=self._alpha.error, bandwidth_error=self._beta.error)
 
-    def observe(self, observation: Observation) -> Change | None:
-        """Take an observation in; return the change that it makes certain, if it does."""
-        self.num_observations += 1
-        moved = self._find_move(observation)
-        if moved is not None:
-            return self._start_over(moved)
-        self._fit.learn(observation)
-        self._watches["latency"].follow(self._fit.alpha)
-        self._watches["bandwidth"].follow(self._fit.beta)
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether a change is likely, but not yet certain: more observations would be welcome."""
+        return self._latencies.is_suspicious or self._transfers.is_suspicious
+
+    def observe_latency(self, seconds: float) -> Change | None:
+        """Take in how long a small message took; return the change that it makes certain, if it does."""
+        seconds = max(seconds, _LEAST_LATENCY_S)
+        usual = self._latencies.usual or self._alpha.value
+        if self._latencies.raises(seconds, seconds / usual - 1):
+            return self._start_over("latency")
+        self._alpha.learn(seconds)
+        self._latencies.settle_on(self._alpha.value)
+        return None
+
+    def observe(self, transfer: Observation) -> Change | None:
+        """Take in a transfer; return the change that it makes certain, if it does."""
+        beta = self._transfers.usual or self._beta.value
+        latency_s, bytes_s = transfer.rounds * self._alpha.value, transfer.num_bytes * beta
+        share = bytes_s / (latency_s + bytes_s)
+        deviation = transfer.seconds / (latency_s + bytes_s) - 1
+        deviation *= _certainty(transfer)
+        if self._transfers.raises(transfer, deviation / share if share > _CLEAR_SHARE else deviation):
+            return self._start_over("bandwidth")
+        self._learn(transfer)
+        self._transfers.settle_on(self._beta.value)
         return None
 
     def expect_other_traffic(self) -> None:
-        """Tell that exchanges are of another kind from now on: a misfit of the model is not a change of the network."""
-        self._watches["bandwidth"].restart()
-        self._fit.doubt_bandwidth()
+        """Tell that transfers are of another kind from now on: a misfit of the model is not a change of the network."""
+        self._transfers.restart()
+        self._beta.doubt()
 
-    def _find_move(self, observation: Observation) -> str | None:
-        """Return which of the two has moved for certain, if one has, from what was usual."""
-        parts_s = {
-            "latency": observation.rounds * (self._watches["latency"].usual or self._fit.alpha),
-            "bandwidth": observation.num_bytes * (self._watches["bandwidth"].usual or self._fit.beta),
-        }
-        expected_s = sum(parts_s.values())
-        for what, part_s in parts_s.items():
-            deviation = (observation.seconds - expected_s) / part_s if part_s >= _CLEAR_SHARE * expected_s else None
-            if deviation is not None and self._watches[what].raises(observation, deviation):
-                return what
-        return None
+    @property
+    def _link(self) -> Link:
+        return Link(latency_s=self._alpha.value, bandwidth_bps=min(8 / self._beta.value, _MOST_BPS))
+
+    @property
+    def _usual_link(self) -> Link:
+        """The link as it has been for long: the estimate may already follow a change."""
+        beta = self._transfers.usual or self._beta.value
+        return Link(latency_s=self._latencies.usual or self._alpha.value, bandwidth_bps=min(8 / beta, _MOST_BPS))
+
+    def _learn(self, transfer: Observation) -> None:
+        """Let β learn from a transfer that tells of it."""
+        latency_s, bytes_s = transfer.rounds * self._alpha.value, transfer.num_bytes * self._beta.value
+        observed_s = transfer.seconds - latency_s
+        share = max(bytes_s, observed_s) / (latency_s + max(bytes_s, observed_s)) * _certainty(transfer)
+        if share >= _TELLING_SHARE:
+            self._beta.learn(max(observed_s, 0.0) / transfer.num_bytes, share)
 
     def _start_over(self, what: str) -> Change:
-        """Learn both anew from the latest observations: those of the other one were read with this one wrong."""
-        before = self._fit.link
-        self._fit.doubt_latency()
-        self._fit.doubt_bandwidth()
-        num_replayed = max(self._watches[what].detector.num_suspicious, _LEAST_REPLAYED)
-        for watch in self._watches.values():
-            for observation in list(watch.recent)[-num_replayed:]:
-                self._fit.learn_surely(observation)
-            watch.restart()
-        return Change(observation=self.num_observations, what=what, before=before, after=self._fit.link)
+        """Learn anew from the latest observations; some may be older than the change: the next count much too."""
+        before = self._usual_link
+        if what == "latency":
+            self._alpha.start_over()
+            for seconds in self._latencies.behind_alarm:
+                self._alpha.learn(seconds)
+            self._alpha.start_over()
+            self._latencies.restart()
+        self._beta.start_over()
+        for transfer in self._transfers.behind_alarm:
+            self._learn(transfer)
+        self._beta.start_over()
+        self._transfers.restart()
+        return Change(what=what, before=before, after=self._link)
 
 
-@dataclass
-class _Watch:
-    """Looks for a change of one of the two."""
-
-    detector: ChangeDetector = field(default_factory=ChangeDetector)
-    recent: deque[Observation] = field(default_factory=lambda: deque(maxlen=_MOST_REPLAYED))
-    num_to_learn: int = _NUM_LEARNING
-    usual: float | None = None
-    """What it has been for long; None while that is being learned."""
-
-    def raises(self, observation: Observation, deviation: float) -> bool:
-        """Take in an observation that tells of it; return whether it has changed."""
-        self.recent.append(observation)
-        if self.num_to_learn > 0:
-            self.num_to_learn -= 1
-            return False
-        return self.usual is not None and self.detector.observe(deviation)
-
-    def follow(self, estimate: float) -> None:
-        """Go after the estimate, slowly, once that is worth it, and not while a change is suspected."""
-        if self.num_to_learn > 0:
-            return
-        if self.usual is None:
-            self.usual = estimate
-        elif self.detector.num_suspicious == 0:
-            self.usual += _FOLLOW * (estimate - self.usual)
-
-    def restart(self) -> None:
-        """Learn first, then watch."""
-        self.num_to_learn = _NUM_LEARNING
-        self.usual = None
-        self.detector.restart()
+def _certainty(transfer: Observation) -> float:
+    seconds = max(transfer.seconds, 0.0)
+    return seconds / (seconds + _TIMING_S)

@@ -1,0 +1,89 @@
+"""What the hosts do in ``benchmarks/costs.py``: calibrate, foretell every exchange, and then run it.
+
+Rank 0 prints a line of JSON for the calibration, and one for each plan.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from dataclasses import asdict
+
+import torch
+import torch.distributed as dist
+
+from headway.collectives import Executor
+from headway.compress import BucketMemory, Shape
+from headway.exchange import (
+    EXCHANGES,
+    CostModel,
+    ExecutorChannel,
+    Job,
+    Plan,
+    exchange_of,
+    warm_up,
+)
+from headway.network import calibrate
+
+NUMELS = (800, 32, 51_200, 64, 1_605_632, 512, 5_120, 10)
+"""The tensors of the CNN of 1.66M parameters."""
+RATIOS = (0.001, 0.01, 0.1)
+NUM_WARM_UP, NUM_RUNS = 2, 3
+LONG_S = 1.0
+"""What takes longer is run once."""
+
+
+def plans() -> list[Plan]:
+    """Return every exchange at every ratio that makes a difference to it."""
+    made = []
+    for exchange in EXCHANGES:
+        plan = Plan(exchange=exchange, fusion="step")
+        made += [Plan(exchange=exchange, ratio=r, fusion="step") for r in RATIOS] if plan.sends_some else [plan]
+    return made
+
+
+def measure(channel: ExecutorChannel, plan: Plan) -> float:
+    """Return the median of the seconds from the last rank's start to the last rank's end; hosts share one clock."""
+    memory, generator = BucketMemory(Shape(NUMELS)), torch.Generator().manual_seed(channel.rank)
+    stamps = []
+    num_runs = NUM_RUNS
+    for step in range(NUM_WARM_UP + NUM_RUNS):
+        job = Job(step=step, bucket=0, gradient=torch.randn(sum(NUMELS), generator=generator), memory=memory)
+        channel.executor.all_gather(torch.zeros(1), "one_shot")
+        start = time.monotonic()
+        exchange_of(plan).run(job, channel)
+        stamps.append([start, time.monotonic()])
+        if step == 0:
+            took = channel.executor.all_gather(torch.tensor([stamps[0][1] - start]), "one_shot").max().item()
+            num_runs = 1 if took > LONG_S else NUM_RUNS
+        if step == NUM_WARM_UP + num_runs - 1:
+            break
+    rows = channel.executor.all_gather(torch.tensor(stamps[NUM_WARM_UP:], dtype=torch.float64), "one_shot")
+    return statistics.median((rows[..., 1].amax(dim=0) - rows[..., 0].amax(dim=0)).tolist())
+
+
+def main() -> None:
+    """Foretell, then measure."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    executor = Executor(timeout_s=120)
+    calibration = calibrate(executor)
+    speeds = warm_up(executor, [Plan(exchange=exchange) for exchange in EXCHANGES])
+    model = CostModel(executor.num_ranks, calibration, speeds)
+    channel = ExecutorChannel(executor, model)
+    if executor.rank == 0:
+        print(json.dumps({"link": asdict(calibration.link), "overhead": asdict(calibration.overhead)}), flush=True)
+    for plan in plans():
+        foretold = model.of(plan, Shape(NUMELS))
+        seconds = measure(channel, plan)
+        if executor.rank == 0:
+            row = {"exchange": plan.exchange, "ratio": plan.ratio if plan.sends_some else 1.0, "seconds": seconds}
+            print(json.dumps(row | {"foretold_s": foretold.seconds, "cost": asdict(foretold)}), flush=True)
+    dist.barrier()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""``headway plan``: costs as tables and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.table import Table
+
+from headway.cli.plan import DEFAULT_RATIOS
+from headway.compress import Shape
+from headway.exchange import EXCHANGES, ComputeSpeed, CostModel, ExchangeCost, Plan, kind_of, rehearse
+from headway.exchange.rehearsal import Kind
+from headway.kernels import warm_up
+from headway.network import Calibration, Link, Textbook
+from headway.tuner import Option, Outlook
+from headway.units import format_duration, format_rate
+
+_BYTES_A_PARAMETER = 4
+_LONG = 4
+_LEGEND = (
+    "MB: sent by the busiest rank; α and β: share of the time that is latency and bandwidth; CPU: processing of "
+    "messages; work: compressing and adding up, as fast as this machine does it"
+)
+
+
+class Report(Protocol):
+    """Costs, to be read by people or by programs."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+
+    def show(self) -> None:
+        """Print tables."""
+
+
+def rehearsed(exchanges: Iterable[str], num_ranks: int) -> dict[Kind, ComputeSpeed]:
+    """Return how fast exchanges compute on this machine."""
+    with Console(stderr=True).status("measuring how fast this machine compresses"):
+        warm_up()
+        plans = [Plan(exchange=exchange) for exchange in exchanges]
+        return {kind_of(plan): rehearse(plan, num_ranks) for plan in plans}
+
+
+class TextbookReport:
+    """α and β alone."""
+
+    def __init__(
+        self, num_params: int, num_ranks: int, link: Link, ratios: Sequence[float] | None, compute_s: float
+    ) -> None:
+        self._compute_s = compute_s
+        self._link = link
+        self._params = num_params
+        self._problems = [
+            Textbook(num_ranks=num_ranks, num_bytes=_BYTES_A_PARAMETER * num_params, ratio=ratio, link=link)
+            for ratio in ratios or DEFAULT_RATIOS
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one problem, or with several ratios a list of them."""
+        found = [self._problem_as_json(problem) for problem in self._problems]
+        return found[0] if len(found) == 1 else {"model": "textbook", "ratios": found}
+
+    def _problem_as_json(self, problem: Textbook) -> dict[str, Any]:
+        return {
+            "model": "textbook",
+            "params": self._params,
+            "workers": problem.num_ranks,
+            "ratio": problem.ratio,
+            "latency_s": self._link.latency_s,
+            "bandwidth_bps": self._link.bandwidth_bps,
+            "costs_ms": {name: 1e3 * seconds for name, seconds in problem.costs_s.items()},
+            "best_compressed": problem.best_compressed,
+            "var_all_gather_ms": 1e3 * problem.var_all_gather_s,
+            "compute_ms": 1e3 * self._compute_s,
+        }
+
+    def show(self) -> None:
+        """Print a row for each exchange, a column for each ratio."""
+        first = self._problems[0]
+        table = Table(title=_title(self._params, first.num_ranks, self._link, "textbook"))
+        table.add_column("exchange")
+        for problem in self._problems:
+            table.add_column(f"ms at {100 * problem.ratio:g}%", justify="right")
+        for name in first.costs_s:
+            marks = ["*" if problem.best_compressed == name else " " for problem in self._problems]
+            cells = [1e3 * (problem.costs_s[name] + self._compute_s) for problem in self._problems]
+            table.add_row(name, *[f"{cell:,.3f} {mark}" for cell, mark in zip(cells, marks, strict=True)])
+        notes = [
+            "* the best compressed one",
+            f"VAR takes {format_duration(first.var_all_gather_s)} more than STAR, which AR-Topk is here",
+        ]
+        _print(table, [*notes, *_compute_note(self._compute_s)])
+
+
+class ModelReport:
+    """What exchanges take here, computing included."""
+
+    def __init__(
+        self, numels: Sequence[int], num_ranks: int, link: Link, ratios: Sequence[float] | None, compute_s: float
+    ) -> None:
+        self._shape = Shape(tuple(numels))
+        self._model = CostModel(num_ranks, Calibration(link=link), rehearsed(EXCHANGES, num_ranks))
+        self._compute_s = compute_s
+        self._outlooks = [Outlook(self._model, self._shape, ratio) for ratio in ratios or DEFAULT_RATIOS]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every option at every ratio."""
+        link = self._model.calibration.link
+        return {
+            "model": "headway",
+            "params": self._shape.numel,
+            "workers": self._model.num_ranks,
+            "latency_s": link.latency_s,
+            "bandwidth_bps": link.bandwidth_bps,
+            "overhead": asdict(self._model.calibration.overhead),
+            "compute_ms": 1e3 * self._compute_s,
+            "ratios": [self._outlook_as_json(outlook) for outlook in self._outlooks],
+        }
+
+    def _outlook_as_json(self, outlook: Outlook) -> dict[str, Any]:
+        return {
+            "ratio": outlook.ratio,
+            "best": _name(outlook.best),
+            "speedup_over_dense": (outlook.plain.cost.seconds + self._compute_s)
+            / (outlook.best.cost.seconds + self._compute_s)
+            if self._model.num_ranks > 1
+            else 1.0,
+            "options": [_option_as_json(option) for option in outlook.options],
+        }
+
+    def show(self) -> None:
+        """Print every option at one ratio, or the best algorithm of each exchange at several."""
+        _print(self._table_of_options() if len(self._outlooks) == 1 else self._table_of_ratios(), self._notes())
+
+    def _title(self) -> str:
+        return _title(self._shape.numel, self._model.num_ranks, self._model.calibration.link, "headway")
+
+    def _table_of_options(self) -> Table:
+        (outlook,) = self._outlooks
+        table = Table(title=f"{self._title()}, {100 * outlook.ratio:g}%")
+        for column in ("exchange", "algorithm", "ms", "MB", "α", "β", "CPU", "work"):
+            table.add_column(column, justify="left" if len(column) > _LONG else "right", no_wrap=True)
+        for exchange, best in outlook.best_of_each.items():
+            table.add_section()
+            options = [option for option in outlook.options if option.plan.exchange == exchange]
+            for option in sorted(options, key=lambda option: option.cost.seconds):
+                style = "bold green" if option is outlook.best else "bold" if option is best else None
+                table.add_row(*_cells(option, self._compute_s), style=style)
+        return table
+
+    def _table_of_ratios(self) -> Table:
+        table = Table(title=self._title())
+        table.add_column("exchange")
+        for outlook in self._outlooks:
+            table.add_column(f"ms at {100 * outlook.ratio:g}%", justify="right")
+        for exchange in self._outlooks[-1].best_of_each:
+            cells = []
+            for outlook in self._outlooks:
+                option = outlook.best_of_each[exchange]
+                seconds = option.cost.seconds + self._compute_s
+                text = f"{1e3 * seconds:,.1f} {option.cost.algorithms[-1]}"
+                cells.append(f"[bold green]{text}[/]" if option is outlook.best else text)
+            table.add_row(exchange, *cells)
+        return table
+
+    def _notes(self) -> list[str]:
+        notes = []
+        for outlook in self._outlooks:
+            best, plain = outlook.best, outlook.plain
+            others = [
+                o for o in outlook.best_of_each.values() if o.plan.exchange not in (best.plan.exchange, "randomk")
+            ]
+            next_s, best_s = others[0].cost.seconds + self._compute_s, best.cost.seconds + self._compute_s
+            plain_s = plain.cost.seconds + self._compute_s
+            gains = f"{_times(next_s, best_s)} faster than {_name(others[0])}, {_times(plain_s, best_s)} than plain DDP"
+            notes.append(f"{100 * outlook.ratio:g}%: {_name(best)}, {format_duration(best_s)}: {gains}")
+        if len(self._outlooks) == 1:
+            notes.append(_LEGEND)
+        notes.append("random-k is never called best: it sends no indices, and learns least")
+        return [*notes, *_compute_note(self._compute_s)]
+
+
+def _compute_note(compute_s: float) -> list[str]:
+    return [f"a step computes for {format_duration(compute_s)}, which is in all times"] if compute_s else []
+
+
+def _times(slow_s: float, fast_s: float) -> str:
+    return f"{slow_s / fast_s:.3g}x" if fast_s else "1x"
+
+
+def _title(num_params: int, num_ranks: int, link: Link, model: str) -> str:
+    where = f"{format_duration(link.latency_s)}, {format_rate(link.bandwidth_bps)}"
+    return f"{num_params:,} parameters, {num_ranks} workers, {where} ({model} model)"
+
+
+def _name(option: Option) -> str:
+    return f"{option.plan.exchange} by {option.plan.algorithm}"
+
+
+def _cells(option: Option, compute_s: float) -> list[str]:
+    cost = option.cost
+    shares = [cost.latency_s, cost.bandwidth_s, cost.overhead_s, cost.compute_s]
+    return [
+        option.plan.exchange,
+        cost.algorithms[-1],
+        f"{1e3 * (cost.seconds + compute_s):,.1f}",
+        f"{cost.wire_bytes / 1e6:,.2f}",
+        *[f"{share / cost.seconds:.0%}" if cost.seconds else "-" for share in shares],
+    ]
+
+
+def _option_as_json(option: Option) -> dict[str, Any]:
+    cost: ExchangeCost = option.cost
+    return {
+        "exchange": option.plan.exchange,
+        "algorithms": list(cost.algorithms),
+        "ms": 1e3 * cost.seconds,
+        "latency_ms": 1e3 * cost.latency_s,
+        "bandwidth_ms": 1e3 * cost.bandwidth_s,
+        "overhead_ms": 1e3 * cost.overhead_s,
+        "computing_ms": 1e3 * cost.compute_s,
+        "wire_bytes": cost.wire_bytes,
+    }
+
+
+def _print(table: Table, notes: Sequence[str]) -> None:
+    console = Console()
+    console.print(table)
+    for note in notes:
+        console.print(note, highlight=False)

@@ -1,0 +1,100 @@
+"""``headway probe``: latency and bandwidth between the ranks it is launched on."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from headway.errors import HeadwayError
+from headway.units import format_duration, format_rate
+
+if TYPE_CHECKING:
+    from headway.network import PairMatrix
+
+_RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+EXAMPLES = """
+Examples:
+
+  torchrun --nproc-per-node 4 -m headway probe
+
+  headway emulate -n 4 --latency 20ms --bandwidth 100mbps -- python -m headway probe --json pairs.json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "probe",
+        help="Measure latency and bandwidth between every two ranks, with nothing else on the network. Launch it on "
+        "the ranks as you would a training script; rank 0 prints.\n" + EXAMPLES,
+    )(probe)
+
+
+def probe(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw both matrices here: .png, .svg or .pdf.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds after which a rank that does not answer is given up.")] = 60.0,
+) -> None:
+    """Probe; see ``register`` for the help text."""
+    missing = [name for name in _RENDEZVOUS if name not in os.environ]
+    if missing:
+        typer.echo(
+            f"headway probe: {', '.join(missing)} not set: launch it on the ranks, as in: "
+            "torchrun --nproc-per-node 2 -m headway probe",
+            err=True,
+        )
+        raise typer.Exit(2)
+    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
+        typer.echo(f"headway probe: --plot is {plot}, but must end in .png, .svg or .pdf", err=True)
+        raise typer.Exit(2)
+    try:
+        _run(as_json=as_json, plot=plot, timeout_s=timeout)
+    except (HeadwayError, ValueError, ImportError) as error:
+        typer.echo(f"headway probe: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _run(*, as_json: bool, plot: Path | None, timeout_s: float) -> None:
+    import torch.distributed as dist
+
+    from headway.collectives import Executor
+    from headway.network import probe_pairs
+
+    dist.init_process_group("gloo")
+    console = Console(stderr=True)
+    with Executor(timeout_s=timeout_s) as executor, Progress(console=console, transient=True) as progress:
+        is_first = executor.rank == 0
+        task = progress.add_task("probing pairs", total=None, visible=is_first and console.is_terminal)
+        matrix = probe_pairs(executor, lambda done, total: progress.update(task, completed=done, total=total))
+    if is_first:
+        if as_json:
+            typer.echo(json.dumps({"latency_s": matrix.latency_s, "bandwidth_bps": matrix.bandwidth_bps}))
+        else:
+            _show(matrix)
+        if plot is not None:
+            from headway.report import draw_pair_matrix
+
+            draw_pair_matrix(matrix, plot)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _show(matrix: PairMatrix) -> None:
+    console = Console()
+    for title, rows, write in (
+        ("one-way latency, from row to column", matrix.latency_s, format_duration),
+        ("bandwidth, from row to column", matrix.bandwidth_bps, format_rate),
+    ):
+        table = Table("", *[f"rank {rank}" for rank in range(len(rows))], title=title)
+        for rank, row in enumerate(rows):
+            cells = ["" if rank == other else write(value) for other, value in enumerate(row)]
+            table.add_row(f"rank {rank}", *cells)
+        console.print(table)

@@ -1,0 +1,161 @@
+"""Keeps the link in force up to date, from the records of exchanges: all ranks combine theirs in a council."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.collectives import Executor, Hearing
+from headway.exchange.engine import Engine
+from headway.exchange.records import ExchangeRecord
+from headway.network import Change, Estimate, Estimator, Link, Observation, calls_worth_making
+
+_MOST_RECORDS = 16
+"""In one council: the latest. A report stays below 300 bytes."""
+_NUMBERS = 2
+"""Of a record: when its largest collective began and ended."""
+Kind = tuple[str, str, float]
+"""Exchanges that the model fits equally well: name, algorithm, ratio."""
+_WHAT = ("", "latency", "bandwidth")
+_NUM_ANSWERS = 6
+_DELAY = 2
+"""Steps from the one in which a council is held to the first in which its result counts."""
+_WORTH_ADOPTING = 0.1
+"""The link in force follows the estimate where they differ by more: choices do not flap."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkView:
+    """What a rank knows of the network; the same on all ranks."""
+
+    estimate: Estimate
+    changes: tuple[Change, ...] = ()
+
+
+class Monitor:
+    """Holds a council every ``interval`` steps, at which rank 0 turns everybody's records into observations.
+
+    A collective took from the moment the last rank began until the last one ended, by the clock of rank 0: neither
+    stragglers nor clocks count. Of each exchange the largest one is reported. The council itself pins α. It is held on
+    a thread and on connections of its own: everybody waits for the call from the beginning of the step, and rank 0
+    calls when the exchanges of the step are over and the network is idle. The result counts two steps later.
+
+    **Cost**: 3 α beside the training, and some 300 bytes a rank, every ``interval`` steps, or every step while a
+    change is suspected; no other traffic.
+
+    Args:
+        executor: Holds the councils, and does nothing else.
+        first: What calibration has found.
+        interval: Steps between councils.
+    """
+
+    def __init__(self, executor: Executor, first: Link, interval: int) -> None:
+        self._executor = executor
+        self._interval = interval
+        self._engine = Engine()
+        self._estimator = Estimator(first)
+        self._kinds: set[Kind] = set()
+        self._is_eager = False
+        self._started_at: int | None = None
+        self._step_is_over = threading.Event()
+        self._answer: list[float] = []
+        self.view = NetworkView(estimate=self._estimator.estimate)
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a council is to be held in a step; all ranks say the same."""
+        return step > 0 and (self._is_eager or step % self._interval == 0)
+
+    def start(self, step: int, records: Sequence[ExchangeRecord]) -> None:
+        """Begin a council at the beginning of a step, about the records since the last one."""
+        self._started_at = step
+        self._step_is_over.clear()
+        chosen = [record for record in records if record.was_alone][-_MOST_RECORDS:]
+        self._engine.submit(lambda: self._consult(chosen), give_up=self._executor.abandon)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there is a council whose result does not count yet."""
+        return self._started_at is not None
+
+    def end_step(self) -> None:
+        """Let rank 0 call: the exchanges of the step are over."""
+        self._step_is_over.set()
+
+    def finish(self, step: int) -> bool:
+        """At the beginning of a step: take in the answer that counts from now on; return whether there is one."""
+        if self._started_at is None or step < self._started_at + _DELAY:
+            return False
+        self._engine.drain()
+        self._started_at = None
+        self._adopt(self._answer)
+        return True
+
+    def close(self) -> None:
+        """End the thread and the connections."""
+        self._step_is_over.set()
+        self._engine.close()
+        self._executor.close()
+
+    def _consult(self, records: Sequence[ExchangeRecord]) -> None:
+        report = torch.zeros(_MOST_RECORDS, _NUMBERS, dtype=torch.float64)
+        for row, record in zip(report, records, strict=False):
+            row.copy_(torch.tensor([record.largest.begun_at, record.largest.ended_at], dtype=torch.float64))
+        self._answer = self._executor.consult(
+            report.flatten(),
+            _NUM_ANSWERS,
+            lambda hearing: self._decide(records, hearing),
+            ready=self._wait_for_end_of_step,
+            num_calls=calls_worth_making(self._estimator.estimate.link.latency_s),
+        ).tolist()
+
+    def _wait_for_end_of_step(self) -> None:
+        self._step_is_over.wait()
+
+    def link_to_adopt(self, in_force: Link) -> Link:
+        """Return the estimate if it is worth following, or else what is in force."""
+        link = self.view.estimate.link
+        moves = (link.latency_s / max(in_force.latency_s, 1e-9), link.bandwidth_bps / in_force.bandwidth_bps)
+        return link if any(abs(move - 1) > _WORTH_ADOPTING for move in moves) else in_force
+
+    def _decide(self, records: Sequence[ExchangeRecord], hearing: Hearing) -> Tensor:
+        """Take everything in, at rank 0; return the estimate, what has changed, and whether to meet again soon."""
+        kinds = {(record.exchange, record.algorithm, record.ratio) for record in records}
+        if not kinds <= self._kinds:
+            self._estimator.expect_other_traffic()
+        self._kinds = kinds or self._kinds
+        changes = [self._estimator.observe_latency(min(hearing.latencies_s[1:]))]
+        for record, seconds in zip(records, _seconds_of(hearing), strict=False):
+            cost, net_s = record.largest.cost, max(seconds - record.largest.cost.overhead_s, 0.0)
+            transfer = Observation(rounds=cost.latencies, num_bytes=cost.path_bytes, seconds=net_s)
+            changes.append(self._estimator.observe(transfer))
+        what = next((_WHAT.index(change.what) for change in changes if change is not None), 0)
+        now = self._estimator.estimate
+        is_eager = bool(what) or self._estimator.is_suspicious
+        link = (now.link.latency_s, now.link.bandwidth_bps)
+        return torch.tensor([what, is_eager, *link, now.latency_error, now.bandwidth_error], dtype=torch.float64)
+
+    def _adopt(self, answer: list[float]) -> None:
+        what, is_eager, latency_s, bandwidth_bps, latency_error, bandwidth_error = answer
+        estimate = Estimate(
+            link=Link(latency_s=latency_s, bandwidth_bps=bandwidth_bps),
+            latency_error=latency_error,
+            bandwidth_error=bandwidth_error,
+        )
+        changes = self.view.changes
+        if what:
+            changes += (Change(what=_WHAT[int(what)], before=self.view.estimate.link, after=estimate.link),)
+        self._is_eager = bool(is_eager)
+        self.view = NetworkView(estimate=estimate, changes=changes)
+
+
+def _seconds_of(hearing: Hearing) -> list[float]:
+    """Return how long each reported exchange was on the network, by the clock of rank 0."""
+    rows = hearing.reports.view(-1, _MOST_RECORDS, _NUMBERS)
+    offsets = torch.tensor(hearing.offsets_s, dtype=torch.float64)[:, None]
+    begun, ended = rows[..., 0] - offsets, rows[..., 1] - offsets
+    seconds = ended.amax(dim=0) - begun.amax(dim=0)
+    return [float(value) for value in seconds]

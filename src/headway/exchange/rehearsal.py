@@ -1,0 +1,116 @@
+"""How long exchanges compute: each is run without a network, on this machine, when training starts."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from headway.collectives import NATIVE, Executor
+from headway.compress import BucketMemory, Shape, wanted_entries
+from headway.exchange.base import Job
+from headway.exchange.catalogue import exchange_of
+from headway.exchange.plan import Plan
+from headway.kernels import warm_up as compile_kernels
+
+_SMALL, _LARGE = 1 << 16, 1 << 20
+_FEW, _MANY = 0.01, 0.1
+_NUM_TENSORS = 8
+"""Of the rehearsed bucket, for exchanges that go tensor by tensor."""
+_NUM_RUNS = 3
+_MOST_MESSAGES = 16
+"""More are not rehearsed: what takes time for each message is scaled up."""
+
+
+Kind = tuple[str, str, int]
+"""Exchanges that compute alike: name, value format, bits."""
+
+
+def kind_of(plan: Plan) -> Kind:
+    """Return what the computing of an exchange depends on."""
+    return (plan.exchange, plan.values, plan.bits if plan.exchange == "quantized" else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeSpeed:
+    """What an exchange computes, compressing and decompressing: t = call + entries a + entries sent b."""
+
+    call_s: float = 0.0
+    entry_s: float = 0.0
+    sent_s: float = 0.0
+
+    def seconds(self, numel: int, num_sent: int) -> float:
+        """Return how long a bucket takes."""
+        return self.call_s + numel * self.entry_s + num_sent * self.sent_s
+
+
+@dataclass
+class Stage:
+    """A channel without a network: every rank is taken to send what this one does."""
+
+    num_ranks: int
+    rank: int = 0
+
+    def all_reduce(self, tensor: Tensor, algorithm: str) -> Tensor:
+        """Leave the sum as it is."""
+        del algorithm
+        return tensor
+
+    def all_gather(self, message: Tensor, algorithm: str) -> Tensor:
+        """Return the message, as often as there are ranks."""
+        del algorithm
+        return message.expand(self.num_ranks, *message.shape)
+
+    def broadcast(self, tensor: Tensor, root: int, algorithm: str) -> Tensor:
+        """Leave the tensor as it is."""
+        del root, algorithm
+        return tensor
+
+
+def warm_up(executor: Executor, plans: Iterable[Plan]) -> dict[Kind, ComputeSpeed]:
+    """Compile the kernels, and measure how fast exchanges compute on all ranks at the same time; the slowest counts.
+
+    Ranks that share a machine will compute at the same time too. All ranks come to the same result.
+    """
+    compile_kernels()
+    speeds = {}
+    for plan in {kind_of(plan): plan for plan in plans}.values():
+        executor.all_gather(torch.zeros(1), NATIVE)
+        own = rehearse(plan, executor.num_ranks)
+        numbers = torch.tensor([own.call_s, own.entry_s, own.sent_s], dtype=torch.float64)
+        call_s, entry_s, sent_s = executor.all_gather(numbers, NATIVE).amax(dim=0).tolist()
+        speeds[kind_of(plan)] = ComputeSpeed(call_s=call_s, entry_s=entry_s, sent_s=sent_s)
+    return speeds
+
+
+def rehearse(plan: Plan, num_ranks: int) -> ComputeSpeed:
+    """Measure how long an exchange computes on this rank, whatever its ratio and algorithm; some 50 ms."""
+    num_messages = min(num_ranks, _MOST_MESSAGES)
+    small_s = _usual_s(replace(plan, ratio=_FEW), _SMALL, num_messages)
+    large_s = _usual_s(replace(plan, ratio=_FEW), _LARGE, num_messages)
+    sent_s = 0.0
+    if plan.sends_some:
+        more = wanted_entries(_MANY, _LARGE) - wanted_entries(_FEW, _LARGE)
+        sent_s = max(_usual_s(replace(plan, ratio=_MANY), _LARGE, num_messages) - large_s, 0.0) / more
+    more = wanted_entries(_FEW, _LARGE) - wanted_entries(_FEW, _SMALL)
+    entry_s = max(large_s - small_s - more * sent_s, 0.0) / (_LARGE - _SMALL)
+    call_s = max(small_s - _SMALL * entry_s - wanted_entries(_FEW, _SMALL) * sent_s, 0.0)
+    return ComputeSpeed(call_s=call_s, entry_s=entry_s, sent_s=sent_s * num_ranks / num_messages)
+
+
+def _usual_s(plan: Plan, numel: int, num_ranks: int) -> float:
+    """Return the median of some runs; the first two have no threshold to start from, and new memory."""
+    memory = BucketMemory(Shape((numel // _NUM_TENSORS,) * _NUM_TENSORS))
+    gradient = torch.randn(numel, generator=torch.Generator().manual_seed(0))
+    exchange, stage = exchange_of(plan), Stage(num_ranks)
+    times_s = []
+    for step in range(2 + _NUM_RUNS):
+        job = Job(step=step * num_ranks, bucket=0, gradient=gradient.clone(), memory=memory)
+        start = time.perf_counter()
+        exchange.run(job, stage)
+        times_s.append(time.perf_counter() - start)
+    return statistics.median(times_s[2:])

@@ -1,0 +1,118 @@
+"""A first look at network and machine, when training starts; every rank comes to the same result."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from headway.collectives import Executor, Hearing
+from headway.network.link import Link
+from headway.network.overhead import Overhead
+
+_NUM_PINGS = 5
+_FIRST_BYTES, _MOST_BYTES = 1 << 15, 1 << 23
+_LONG_S, _LONG_ALPHAS = 0.1, 6
+"""A bulk transfer that takes so much longer than a ping tells the bandwidth well enough: TCP has opened its window."""
+_COPY_BYTES, _NUM_COPIES = 1 << 22, 8
+_FAST_BPS, _FASTEST_BPS = 1e10, 1e11
+"""What is faster than the first is fast enough for anything, and what seems faster than the second is not known."""
+_CALLING_S, _MOST_CALLS = 0.04, 8
+_LEAST_MESSAGE_S = 3e-5
+_LEAST_SHARE = 0.3
+"""A transfer spends at least this share of its time on the network, whatever copying seems to take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The link as it is, and what this machine adds to it."""
+
+    link: Link
+    overhead: Overhead = field(default_factory=Overhead)
+
+
+def calibrate(executor: Executor) -> Calibration:
+    """Measure α by councils, the cost of messages by all-gathers of a byte, that of bytes by copying, β by bulk.
+
+    All ranks work at the same time, as they will in training: where they share cores, they do so here.
+
+    **Cost**: some 50 α, and 4 calls each of 32 kB, 128 kB, ... a rank, until one takes 0.1 s and 6 α longer than a
+    ping, or is very fast.
+    """
+    num_ranks = executor.num_ranks
+    if num_ranks == 1:
+        return Calibration(link=Link(latency_s=0.0, bandwidth_bps=_FASTEST_BPS))
+    survey = _Survey(executor)
+    byte_s = survey.copying_s() / _COPY_BYTES
+    ping_s = survey.gathering_s(1, _NUM_PINGS)
+    beta = survey.seconds_a_byte(ping_s)
+    beta = max(beta - 2 * byte_s, _LEAST_SHARE * beta)
+    message_s = Overhead().message_s_of(ping_s - survey.latency_s, 1, 2 * (num_ranks - 1))
+    return Calibration(
+        link=Link(latency_s=survey.latency_s, bandwidth_bps=min(8 / beta, _FASTEST_BPS)),
+        overhead=Overhead(message_s=max(message_s, _LEAST_MESSAGE_S), byte_s=byte_s),
+    )
+
+
+def calls_worth_making(latency_s: float) -> int:
+    """Return how often to call in a council: more often where it is cheap, and threads that wake late count much.
+
+    >>> calls_worth_making(0.001), calls_worth_making(0.03)
+    (8, 1)
+    """
+    return max(1, min(_MOST_CALLS, int(_CALLING_S / max(2 * latency_s, 1e-9))))
+
+
+class _Survey:
+    """Times things on all ranks at once; the councils that agree on the results tell the latency."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.latency_s = float("inf")
+
+    def copying_s(self) -> float:
+        """Return how long a rank takes to copy a block of memory, while all others do so too."""
+        source = torch.zeros(_COPY_BYTES, dtype=torch.uint8)
+        target = torch.ones_like(source)
+        self._agree([0.0])
+        start = time.perf_counter()
+        for _ in range(_NUM_COPIES):
+            target.copy_(source)
+        return self._agree([(time.perf_counter() - start) / _NUM_COPIES])
+
+    def gathering_s(self, num_bytes: int, num_calls: int) -> float:
+        """Return how long an all-gather takes; the first calls, whose receives are posted late, do not count.
+
+        Of two ranks the late one sees a short time and the other a long one: the mean counts. Of calls, the shortest.
+        """
+        message = torch.zeros(num_bytes, dtype=torch.uint8)
+        times_s = []
+        for _ in range(2 + num_calls):
+            start = time.perf_counter()
+            self._executor.all_gather(message, "one_shot")
+            times_s.append(time.perf_counter() - start)
+        return self._agree(times_s[2:])
+
+    def seconds_a_byte(self, ping_s: float) -> float:
+        """Return β, copying included, from all-gathers that grow until they take long."""
+        others, num_bytes = self._executor.num_ranks - 1, _FIRST_BYTES
+        long_s = max(_LONG_S, _LONG_ALPHAS * self.latency_s)
+        while True:
+            bulk_s = max(self.gathering_s(num_bytes, 2) - ping_s, 1e-9)
+            beta = bulk_s / (others * num_bytes)
+            if bulk_s > long_s or 4 * num_bytes > _MOST_BYTES or (8 / beta > _FAST_BPS and num_bytes > _FIRST_BYTES):
+                return beta
+            num_bytes *= 4
+
+    def _agree(self, times_s: list[float]) -> float:
+        """Return the least of the means over ranks."""
+
+        def decide(hearing: Hearing) -> torch.Tensor:
+            return torch.stack([hearing.reports.mean(dim=0).min(), torch.tensor(min(hearing.latencies_s[1:])).double()])
+
+        report = torch.tensor(times_s, dtype=torch.float64)
+        num_calls = calls_worth_making(self.latency_s)
+        seconds, latency_s = self._executor.consult(report, 2, decide, num_calls=num_calls).tolist()
+        self.latency_s = min(self.latency_s, max(latency_s, 0.0))
+        return float(seconds)

@@ -1,0 +1,138 @@
+"""Latency and bandwidth between every two ranks, measured on purpose: for a look at a network before training."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from headway.collectives import Executor
+
+_NUM_PINGS, _NUM_BULKS, _NUM_WARM_UP = 10, 2, 2
+_FIRST_BYTES, _GROWTH, _MOST_BYTES = 1 << 15, 4, 1 << 24
+_SCRATCH_BYTES = 1 << 27
+"""A buffer has room for a message of every rank: with many ranks messages stay smaller."""
+_LONG_S, _LONG_ALPHAS = 0.15, 8
+"""A transfer that takes so much longer than a small one tells the bandwidth: TCP has opened its window."""
+_TOO_LONG_S = 3.0
+"""Other pairs may need more bytes, but nobody has to wait longer than this for them."""
+
+Matching = list[int | None]
+"""For each rank its partner, or None for one that rests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairMatrix:
+    """What lies between ranks; rows send, columns receive. NaN on the diagonal."""
+
+    latency_s: list[list[float]]
+    """Half the way there and back, so the same both ways."""
+    bandwidth_bps: list[list[float]]
+
+
+def probe_pairs(executor: Executor, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> PairMatrix:
+    """Measure every pair; half the ranks at a time talk to the other half, so that no NIC has to do two things.
+
+    All ranks come to the same result.
+
+    **Cost**: some N - 1 times 14 α and six transfers of 0.15 s.
+
+    Args:
+        executor: Whose ranks.
+        on_progress: Called with how many rounds of the tournament are over, and how many there are.
+    """
+    n = executor.num_ranks
+    latency_s, bandwidth_bps = ([[math.nan] * n for _ in range(n)] for _ in range(2))
+    matchings = list(tournament(n))
+    for number, matching in enumerate(matchings):
+        for rank, partner, seconds in _ping(executor, matching):
+            latency_s[rank][partner] = latency_s[partner][rank] = seconds
+        for upwards in (True, False):
+            for src, dst, bps in _bulk(executor, matching, latency_s, upwards=upwards):
+                bandwidth_bps[src][dst] = bps
+        on_progress(number + 1, len(matchings))
+    return PairMatrix(latency_s=latency_s, bandwidth_bps=bandwidth_bps)
+
+
+def tournament(num_ranks: int) -> Iterator[Matching]:
+    """Yield matchings in which every two ranks meet exactly once.
+
+    >>> list(tournament(4))
+    [[3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]]
+    """
+    seats: list[int | None] = list(range(num_ranks))
+    if num_ranks % 2:
+        seats.append(None)
+    for _ in range(len(seats) - 1):
+        partner_of: Matching = [None] * num_ranks
+        for one, other in zip(seats, reversed(seats), strict=True):
+            if one is not None:
+                partner_of[one] = other
+        if num_ranks > 1:
+            yield partner_of
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+
+
+def _pairs(matching: Matching) -> Iterator[tuple[int, int]]:
+    for rank, partner in enumerate(matching):
+        if partner is not None and rank < partner:
+            yield rank, partner
+
+
+def _ping(executor: Executor, matching: Matching) -> Iterator[tuple[int, int, float]]:
+    """Yield each pair and how long its shortest exchange of a small message took.
+
+    Of two ranks the late one sees a short time and the other a long one: their mean counts.
+    """
+    graph = [[] if partner is None else [partner] for partner in matching]
+    message = torch.zeros(1)
+    times_s = []
+    for _ in range(_NUM_WARM_UP + _NUM_PINGS):
+        start = time.perf_counter()
+        executor.neighbour_exchange(message, graph)
+        times_s.append(time.perf_counter() - start)
+    rows = _share(executor, times_s[_NUM_WARM_UP:])
+    for rank, partner in _pairs(matching):
+        yield rank, partner, min(one + other for one, other in zip(rows[rank], rows[partner], strict=True)) / 2
+
+
+def _bulk(
+    executor: Executor, matching: Matching, latency_s: Sequence[Sequence[float]], *, upwards: bool
+) -> Iterator[tuple[int, int, float]]:
+    """Yield sender, receiver and bandwidth, one way, from transfers that grow until they take long."""
+    ways = [(low, high) if upwards else (high, low) for low, high in _pairs(matching)]
+    graph: list[list[int]] = [[] for _ in matching]
+    for src, dst in ways:
+        graph[dst] = [src]
+    num_bytes = _FIRST_BYTES
+    while True:
+        rows = _share(executor, _receiving_s(executor, graph, num_bytes))
+        net_s = {(src, dst): max(min(rows[dst]) - latency_s[src][dst], 1e-9) for src, dst in ways}
+        long_s = max(_LONG_S, _LONG_ALPHAS * max(latency_s[src][dst] for src, dst in ways))
+        is_enough = min(net_s.values()) > long_s or max(net_s.values()) > _TOO_LONG_S
+        if is_enough or num_bytes * _GROWTH > min(_MOST_BYTES, _SCRATCH_BYTES // executor.num_ranks):
+            break
+        num_bytes *= _GROWTH
+    for (src, dst), seconds in net_s.items():
+        yield src, dst, 8 * num_bytes / seconds
+
+
+def _receiving_s(executor: Executor, graph: Sequence[Sequence[int]], num_bytes: int) -> list[float]:
+    """Return how long some calls take; all ranks begin together."""
+    message = torch.zeros(num_bytes, dtype=torch.uint8)
+    times_s = []
+    for _ in range(_NUM_WARM_UP + _NUM_BULKS):
+        executor.all_gather(torch.zeros(1), "one_shot")
+        start = time.perf_counter()
+        executor.neighbour_exchange(message, graph, both_ways=False)
+        times_s.append(time.perf_counter() - start)
+    return times_s[_NUM_WARM_UP:]
+
+
+def _share(executor: Executor, times_s: list[float]) -> list[list[float]]:
+    """Return everybody's times, a row each."""
+    rows: list[list[float]] = executor.all_gather(torch.tensor(times_s, dtype=torch.float64), "one_shot").tolist()
+    return rows

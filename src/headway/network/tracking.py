@@ -1,0 +1,134 @@
+"""One quantity, followed through noisy observations."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from headway.network.changes import ChangeDetector
+
+_KEEP = 0.96
+"""Forgetting: an observation counts half after 17 more."""
+_DOUBT = 0.5
+"""How far off a value may be at the start and after a change, relative to itself."""
+_OUTLIER = 3.0
+"""Deviations of more than so many standard deviations count as if they were that large."""
+_UPWARD = 9.0
+"""What disturbs a transfer makes it longer, never shorter: deviations upwards count as if they were noisier by this."""
+_FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.05, 0.01, 0.5
+_NOISE_MEMORY = 0.05
+_LEAST_FACTOR = 0.02
+_NUM_FRESH, _FRESH_GAIN = 6, 0.5
+"""So many observations after a change count half or more, whatever they are: what was before must not linger."""
+
+_NUM_LEARNING = 6
+"""So many observations after a start are for learning."""
+_NUM_CENTRING = 8
+"""So many more are for learning what deviations are like."""
+_DEAD_ZONE = 0.4
+"""As long as things are being learned, deviations count only by what they are larger than this."""
+_LEAST_REPLAYED, _MOST_REPLAYED = 3, 8
+"""After a change the latest observations are taken in again, as many as the suspicion rested on."""
+_SLOWLY = 0.02
+"""How fast what is usual follows, in the long run."""
+
+
+class Track:
+    """A positive value by recursive least squares with forgetting, on deviations relative to itself.
+
+        gain = P / (P + s²);  value += gain · (observed - value);  P = (1 - gain) P / 0.96
+
+    Here P is the relative variance of the value, and s² that of an observation: larger for outliers, for those above
+    the value, and for those of which the value makes up only a part.
+
+    Args:
+        first: What is known at the start.
+    """
+
+    def __init__(self, first: float) -> None:
+        self.value = first
+        self._variance = _DOUBT**2
+        self._noise = _FIRST_NOISE
+        self._num_fresh = 0
+
+    @property
+    def error(self) -> float:
+        """The relative standard error."""
+        return math.sqrt(self._variance)
+
+    def doubt(self) -> None:
+        """Take the value to be known badly."""
+        self._variance = _DOUBT**2
+
+    def start_over(self) -> None:
+        """Take the value to be wrong, and the next observations to be no outliers."""
+        self.doubt()
+        self._num_fresh = _NUM_FRESH
+
+    def learn(self, observed: float, share: float = 1.0) -> None:
+        """Take an observation in, of which the value makes up a share; all teach how much noise is usual."""
+        deviation = observed / self.value - 1
+        felt = min(abs(deviation) * share, _OUTLIER * self._noise)
+        self._noise = min(max(self._noise + _NOISE_MEMORY * (1.25 * felt - self._noise), _LEAST_NOISE), _MOST_NOISE)
+        variance = (self._noise / share) ** 2 * max(1.0, abs(deviation) * share / (_OUTLIER * self._noise))
+        variance *= _UPWARD if deviation > 0 else 1.0
+        gain = self._variance / (self._variance + variance)
+        if self._num_fresh > 0:
+            self._num_fresh -= 1
+            gain = max(gain, _FRESH_GAIN * share)
+        self.value *= max(1 + gain * deviation, _LEAST_FACTOR)
+        self._variance = min((1 - gain) * self._variance / _KEEP, _DOUBT**2)
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Watch(Generic[T]):
+    """Looks for a change of a value from what it has been for long, and remembers the latest observations."""
+
+    recent: deque[T] = field(default_factory=lambda: deque(maxlen=_MOST_REPLAYED))
+    usual: float | None = None
+    """What it has been for long; None while that is being learned."""
+    _detector: ChangeDetector = field(default_factory=ChangeDetector)
+    _num_to_learn: int = _NUM_LEARNING
+    _centre: float = 0.0
+    """What deviations from the usual value are on average: a value that noise cannot pull up lies below the mean."""
+    _num_centred: int = 0
+
+    def raises(self, observation: T, deviation: float) -> bool:
+        """Take in an observation and how far from the usual it is; return whether there has been a change."""
+        self.recent.append(observation)
+        is_learning = self._num_centred < _NUM_CENTRING
+        shift = math.copysign(min(_DEAD_ZONE, abs(deviation)), deviation) if is_learning else self._centre
+        if self._detector.observe(deviation - shift):
+            return True
+        self._num_to_learn = max(0, self._num_to_learn - 1)
+        if self.usual is not None and self._detector.num_suspicious == 0:
+            self._num_centred += 1
+            self._centre += max(_SLOWLY, 1 / self._num_centred) * (deviation - self._centre)
+        return False
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether a change is likely, but not yet certain."""
+        return self._detector.is_alarming
+
+    @property
+    def behind_alarm(self) -> list[T]:
+        """The observations that the suspicion rests on."""
+        return list(self.recent)[-max(self._detector.num_suspicious, _LEAST_REPLAYED) :]
+
+    def settle_on(self, value: float) -> None:
+        """Take the value as the usual one, once it has been learned."""
+        if self._num_to_learn == 0 and self.usual is None:
+            self.usual = value
+
+    def restart(self) -> None:
+        """Learn first, then watch."""
+        self._num_to_learn = _NUM_LEARNING
+        self.usual = None
+        self._centre, self._num_centred = 0.0, 0
+        self._detector.restart()

@@ -1,0 +1,58 @@
+"""Who wins where: the plane of latency and bandwidth, point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from headway.collectives import NATIVE
+from headway.compress import Shape
+from headway.exchange import CostModel, Plan
+from headway.network import Link
+
+CONTENDERS = ("dense", "allgather_topk", "star_topk", "quantized")
+"""One of each kind: others differ from these in what they learn, and hardly in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regimes:
+    """One panel: for some ranks and a ratio, the winner at each latency (row) and bandwidth (column)."""
+
+    num_ranks: int
+    ratio: float
+    latencies_s: Sequence[float]
+    bandwidths_bps: Sequence[float]
+    winners: Sequence[Sequence[tuple[str, str]]]
+    """Exchange, and the algorithm that moves its values."""
+    speedups: npt.NDArray[np.float64]
+    """Over dense by torch's own all-reduce."""
+
+
+def find_regimes(
+    model: CostModel, shape: Shape, ratio: float, latencies_s: Sequence[float], bandwidths_bps: Sequence[float]
+) -> Regimes:
+    """Return who wins at each point of a grid."""
+    plans = [Plan(exchange=exchange, ratio=ratio, fusion="step") for exchange in CONTENDERS]
+    plain = Plan(exchange="dense", algorithm=NATIVE, fusion="step")
+    winners: list[list[tuple[str, str]]] = []
+    speedups = np.empty((len(latencies_s), len(bandwidths_bps)))
+    for row, latency_s in enumerate(latencies_s):
+        winners.append([])
+        for column, bandwidth_bps in enumerate(bandwidths_bps):
+            link = Link(latency_s=latency_s, bandwidth_bps=bandwidth_bps)
+            here = replace(model, calibration=replace(model.calibration, link=link))
+            costs = [(here.of(plan, shape), plan.exchange) for plan in plans]
+            best, exchange = min(costs, key=lambda cost: cost[0].seconds)
+            winners[-1].append((exchange, best.algorithms[-1]))
+            speedups[row, column] = here.of(plain, shape).seconds / best.seconds
+    return Regimes(
+        num_ranks=model.num_ranks,
+        ratio=ratio,
+        latencies_s=latencies_s,
+        bandwidths_bps=bandwidths_bps,
+        winners=winners,
+        speedups=speedups,
+    )
