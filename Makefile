@@ -26,12 +26,14 @@ check: $(INSTALLED)  ## style, types, and the direction of imports
 test: $(INSTALLED)  ## all tests
 	$(BIN)/python -m pytest
 
-bench: $(INSTALLED)  ## the benchmarks; an hour and a quarter
+bench: $(INSTALLED)  ## the benchmarks; an hour and a half
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/lab.py
 	$(BIN)/python benchmarks/collectives.py
 	$(BIN)/python benchmarks/collectives_map.py
 	$(BIN)/python benchmarks/step_time.py
+	$(BIN)/python benchmarks/costs.py
+	$(BIN)/python benchmarks/estimates.py
 
 clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

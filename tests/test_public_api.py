@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import headway
-from headway import collectives, compress, ddp, exchange, kernels, lab, network
+from headway import collectives, compress, ddp, exchange, kernels, lab, network, report, tuner
 
 
 def _submodules(package):
@@ -14,7 +14,9 @@ def _submodules(package):
 
 
 @pytest.mark.parametrize(
-    "package", [collectives, compress, ddp, exchange, kernels, lab, network], ids=lambda package: package.__name__
+    "package",
+    [collectives, compress, ddp, exchange, kernels, lab, network, report, tuner],
+    ids=lambda package: package.__name__,
 )
 def test_all_of_a_room_is_exact(package):
     public = {name for name in vars(package) if not name.startswith("_")} - _submodules(package)
@@ -30,7 +32,9 @@ def test_all_of_the_package_is_there():
 
 
 @pytest.mark.parametrize(
-    "package", [collectives, compress, ddp, exchange, kernels, lab, network], ids=lambda package: package.__name__
+    "package",
+    [collectives, compress, ddp, exchange, kernels, lab, network, report, tuner],
+    ids=lambda package: package.__name__,
 )
 def test_no_name_is_both_a_module_and_something_else(package):
     assert not set(package.__all__) & _submodules(package)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from headway.errors import HeadwayError, LabError, MessageError, MismatchError, PeerLost
 
 if TYPE_CHECKING:
-    from headway import collectives, compress, kernels, lab
+    from headway import collectives, compress, kernels, lab, network
     from headway.ddp import Fixed, HookState, Statistics, attach, hook
-    from headway.exchange import ExchangeRecord, Plan
+    from headway.exchange import ExchangeRecord, NetworkView, Plan
     from headway.network import Link
 
 __version__ = "0.1.0.dev0"
@@ -24,6 +24,7 @@ __all__ = [
     "Link",
     "MessageError",
     "MismatchError",
+    "NetworkView",
     "PeerLost",
     "Plan",
     "Statistics",
@@ -34,11 +35,12 @@ __all__ = [
     "hook",
     "kernels",
     "lab",
+    "network",
 ]
 
 _ROOM_OF = {
     **dict.fromkeys(("Fixed", "HookState", "Statistics", "attach", "hook"), "ddp"),
-    **dict.fromkeys(("ExchangeRecord", "Plan"), "exchange"),
+    **dict.fromkeys(("ExchangeRecord", "NetworkView", "Plan"), "exchange"),
     "Link": "network",
 }
 

@@ -127,6 +127,8 @@ class HookState:
     def _give_up(self) -> None:
         """Let go of all buckets, those too that wait for the last one: backward raises before anybody uses them."""
         self._executor.abandon()
+        if self._monitor is not None:
+            self._monitor.abandon()
         for future in list(self._open):
             self._complete(future)
 
@@ -179,6 +181,8 @@ class HookState:
             strict: If False, a state that does not fit gives a warning, and its residuals are dropped.
         """
         self._engine.drain()
+        if self._monitor is not None:
+            self._monitor.forget()
         checkpoint.load(self._averager, state, self._names.parameters, strict=strict)
         if self.config.link is not None:
             self._averager.channel.link = self.config.link

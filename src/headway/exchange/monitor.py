@@ -94,6 +94,16 @@ class Monitor:
         self._adopt(self._answer)
         return True
 
+    def forget(self) -> None:
+        """Wait for the council that is under way, between steps, and drop its result; all ranks do."""
+        self._engine.drain()
+        self._started_at = None
+
+    def abandon(self) -> None:
+        """Let nobody wait for this rank any more: training has failed."""
+        self._step_is_over.set()
+        self._executor.abandon()
+
     def close(self) -> None:
         """End the thread and the connections."""
         self._step_is_over.set()

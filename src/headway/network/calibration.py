@@ -112,7 +112,7 @@ class _Survey:
             return torch.stack([hearing.reports.mean(dim=0).min(), torch.tensor(min(hearing.latencies_s[1:])).double()])
 
         report = torch.tensor(times_s, dtype=torch.float64)
-        num_calls = calls_worth_making(self.latency_s)
+        num_calls = 1 + calls_worth_making(self.latency_s)  # the first may meet a receiver that is not ready
         seconds, latency_s = self._executor.consult(report, 2, decide, num_calls=num_calls).tolist()
         self.latency_s = min(self.latency_s, max(latency_s, 0.0))
         return float(seconds)

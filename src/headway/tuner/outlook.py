@@ -9,7 +9,7 @@ from functools import cached_property
 from headway.collectives import NATIVE
 from headway.compress import Shape
 from headway.exchange import EXCHANGES, CostModel, ExchangeCost, Plan
-from headway.tuner.candidates import candidates
+from headway.tuner.grid import candidates
 
 RANDOM = "randomk"
 """Sends no indices, so it is faster than any top-k, and learns least: time alone must not choose it."""

@@ -1,0 +1,60 @@
+"""``headway probe`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from headway.cli import app
+from headway.lab import Lab, Link, Scenario, possible
+from headway.lab.scenario import PairRule
+
+
+def test_without_ranks_it_says_how_to_launch_it(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    found = CliRunner().invoke(app, ["probe"])
+    assert found.exit_code == 2
+    assert "torchrun --nproc-per-node 2 -m headway probe" in found.stderr
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_measuring(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "0")
+    found = CliRunner().invoke(app, ["probe", "--plot", "pairs.txt"])
+    assert found.exit_code == 2
+    assert "--plot is pairs.txt" in found.stderr
+
+
+def test_under_torchrun_rank_0_prints_both_matrices():
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    found = subprocess.run(
+        [*command, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "headway", "probe"],
+        capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("one-way latency, from row to column") == 1
+    assert "bps" in found.stdout
+
+
+@pytest.mark.lab
+@pytest.mark.skipif(possible.missing() is not None, reason=str(possible.missing()))
+def test_the_matrix_is_within_a_tenth_of_the_labs_links(tmp_path):
+    lines = []
+    narrow = PairRule(sources=(0,), targets=(2,), link=Link(latency_s=0.005, bandwidth_bps=20e6))
+    scenario = Scenario(link=Link(latency_s=0.005, bandwidth_bps=100e6), pairs=(narrow,))
+    with Lab(3, scenario) as lab:
+        command = [sys.executable, "-m", "headway", "probe", "--json", "--plot", str(tmp_path / "pairs.png")]
+        result = lab.run(command, output=lambda _rank, line: lines.append(line), timeout_s=90)
+    assert result.exit_code == 0, result.tails
+    found = json.loads(next(line for line in lines if line.startswith("{")))
+    for rank in range(3):
+        for other in range(3):
+            if rank != other:
+                assert found["latency_s"][rank][other] == pytest.approx(0.005, rel=0.1)
+                bandwidth_bps = 20e6 if (rank, other) == (0, 2) else 100e6
+                assert found["bandwidth_bps"][rank][other] == pytest.approx(bandwidth_bps, rel=0.1)
+    assert (tmp_path / "pairs.png").stat().st_size > 5_000
