@@ -185,16 +185,16 @@ def test_concurrent_collectives_do_not_mix(pool):
     assert pool.run(two_at_once, num_ranks=3) == [expected] * 3
 
 
-def forgetful(scratch_bytes: int) -> int:
-    """More kinds of calls than memory allows to keep, again and again; return the most that was kept."""
+def forgetful(scratch_bytes: int) -> list[int]:
+    """More kinds of calls than memory allows to keep, again and again; return what was kept after each."""
     with Executor(timeout_s=TIMEOUT_S, scratch_bytes=scratch_bytes) as executor:
-        most = 0
+        kept = []
         for call in range(90):
             numel = 1000 * (1 + call % 7)
             result = executor.all_reduce(torch.ones(numel), ("ring", "tree", "star")[call // 3 % 3])
             assert torch.equal(result, torch.full((numel,), float(executor.num_ranks)))
-            most = max(most, executor.scratch_bytes)
-        return most
+            kept.append(executor.scratch_bytes)
+        return kept
 
 
 LARGEST_LANE = 7000 * 4 * (1 + 3)  # a star's server among four
@@ -203,8 +203,9 @@ LARGEST_LANE = 7000 * 4 * (1 + 3)  # a star's server among four
 @pytest.mark.parametrize("scratch_bytes", [0, 30_000, LARGEST_LANE, 300_000])
 def test_memory_for_buffers_is_bounded(pool, scratch_bytes):
     """Ranks need different amounts, a star's server most: they must forget the same lanes all the same."""
-    for most in pool.run(forgetful, scratch_bytes, num_ranks=4):
-        assert 0 < most <= max(scratch_bytes, LARGEST_LANE)
+    ranks = pool.run(forgetful, scratch_bytes, num_ranks=4)
+    assert ranks == [ranks[0]] * 4
+    assert 0 < min(ranks[0]) <= max(ranks[0]) <= max(scratch_bytes, LARGEST_LANE)
 
 
 def one_after_the_other() -> list[float]:
