@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headway.errors import HeadwayError, LabError, MessageError, MismatchError, PeerLost
 
 if TYPE_CHECKING:
-    from headway import collectives, compress, kernels, lab, network
+    from headway import collectives, compress, exchange, kernels, lab, network
     from headway.ddp import Fixed, HookState, Statistics, attach, hook
     from headway.exchange import ExchangeRecord, NetworkView, Plan
     from headway.network import Link
@@ -32,6 +32,7 @@ __all__ = [
     "attach",
     "collectives",
     "compress",
+    "exchange",
     "hook",
     "kernels",
     "lab",

@@ -84,3 +84,33 @@ def fail_to_decide() -> str:
 
 def test_nobody_waits_for_a_rank_that_failed_to_decide(pool):
     assert pool.run(fail_to_decide, num_ranks=3) == ["cannot decide", "PeerLost", "PeerLost"]
+
+
+def meet_with_a_far_rank() -> tuple[list[float], list[int]] | None:
+    """Rank 1 echoes late, always: those behind it must not be taken to be as far."""
+    with Executor(timeout_s=20) as executor:
+        attend = council_module.Council._attend
+
+        def far(self) -> None:
+            send = self._send
+            self._send = lambda *message: (time.sleep(LATE_S), send(*message))
+            attend(self)
+
+        if executor.rank == 1:
+            council_module.Council._attend = far
+        heard: list[Hearing] = []
+        try:
+            for _ in range(3):
+                executor.consult(
+                    torch.zeros(1, dtype=torch.float64), 1, lambda hearing: heard.append(hearing) or hearing.reports[0]
+                )
+        finally:
+            council_module.Council._attend = attend
+        return (heard[-1].latencies_s, heard[-1].usual_latency_s) if heard else None
+
+
+def test_near_ranks_are_looked_at_first(pool):
+    latencies_s, usual_s = pool.run(meet_with_a_far_rank, num_ranks=4)[0]
+    assert latencies_s[1] > LATE_S / 3
+    assert max(latencies_s[2:]) < LATE_S / 3
+    assert usual_s == sorted(latencies_s[1:])[1]

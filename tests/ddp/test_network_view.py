@@ -17,7 +17,7 @@ from tests.ddp.training import mlp, step_once, wrap
 SCRIPTS = Path(__file__).with_name("scripts")
 
 
-def train_and_look(**options) -> list:
+def train_and_look(options: dict) -> list:
     """Return what is known after each step."""
     ddp = wrap(mlp())
     handle = headway.attach(ddp, headway.Fixed(**{"exchange": "allgather_topk", "timeout_s": 20, **options}))
@@ -32,7 +32,7 @@ def train_and_look(**options) -> list:
 
 @pytest.mark.pool
 def test_all_ranks_know_the_same_after_every_step(pool):
-    first, *others = pool.run(train_and_look, interval=3, num_ranks=3)
+    first, *others = pool.run(train_and_look, {"interval": 3}, num_ranks=3)
     assert all(other == first for other in others)
     assert first[0] == first[4] != first[-1]
     link = first[-1].estimate.link
@@ -40,40 +40,65 @@ def test_all_ranks_know_the_same_after_every_step(pool):
     assert first[-1].estimate.latency_error < first[0].estimate.latency_error
 
 
+def which_are_reported() -> list[tuple[int, str, str]]:
+    """Return step, exchange and algorithm of all records that went into councils."""
+    ddp = wrap(mlp())
+    handle = headway.attach(ddp, headway.Fixed(algorithm="native", fusion="bucket", interval=3, timeout_s=20))
+    reported, start = [], handle._monitor.start
+
+    def note(step, records):
+        reported.extend((record.step, record.exchange, record.algorithm) for record in records if record.was_alone)
+        start(step, records)
+
+    handle._monitor.start = note
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for step in range(8):
+        step_once(ddp, optimizer, step)
+    handle.close()
+    return reported
+
+
 @pytest.mark.pool
-def test_plain_sums_are_measured_too(pool):
-    seen = pool.run(train_and_look, exchange="dense", algorithm="native", fusion="bucket", interval=3, num_ranks=2)[0]
-    assert seen[-1] != seen[0]
+def test_plain_sums_follow_each_other_in_the_step_before_a_council(pool):
+    reported = pool.run(which_are_reported, num_ranks=2)[0]
+    assert {step for step, *_ in reported} >= {2, 5}
+    assert {tuple(kind) for _, *kind in reported} == {("dense", "native")}
 
 
 @pytest.mark.pool
 @pytest.mark.parametrize("options", [{"interval": 0}, {"link": headway.Link(latency_s=0.01, bandwidth_bps=1e8)}])
 def test_nobody_looks_if_told_so(pool, options):
-    assert pool.run(train_and_look, num_ranks=2, **options) == [[None] * 12] * 2
+    assert pool.run(train_and_look, options, num_ranks=2) == [[None] * 12] * 2
 
 
 @pytest.mark.pool
 def test_alone_there_is_nothing_to_know(pool):
-    assert pool.run(train_and_look, num_ranks=1) == [[None] * 12]
+    assert pool.run(train_and_look, {}, num_ranks=1) == [[None] * 12]
 
 
-def resume_with_a_council_under_way() -> list[float]:
-    """Save and load in the step after one in which a council began."""
+def go_back_with_a_council_under_way() -> list:
+    """Load an early state in the step after one in which a council began; return the views from then on."""
     ddp = wrap(mlp())
     handle = headway.attach(ddp, headway.Fixed(exchange="allgather_topk", interval=4, timeout_s=20))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
-    for step in range(5):
+    for step in range(9):
+        if step == 3:
+            state = handle.state_dict()
         step_once(ddp, optimizer, step)
-    handle.load_state_dict(handle.state_dict())
-    losses = [step_once(ddp, optimizer, step) for step in range(5, 14)]
+    handle.load_state_dict(state)
+    views = [handle.network]
+    for step in range(3, 8):
+        step_once(ddp, optimizer, step)
+        views.append(handle.network)
     handle.close()
-    return losses
+    return views
 
 
 @pytest.mark.pool
-def test_a_state_can_be_loaded_while_a_council_is_under_way(pool):
-    for losses in pool.run(resume_with_a_council_under_way, num_ranks=2):
-        assert losses[-1] < 2
+def test_councils_go_on_after_going_back_to_an_earlier_state(pool):
+    first, second = pool.run(go_back_with_a_council_under_way, num_ranks=2)
+    assert first == second
+    assert first[-1] != first[0]
 
 
 def test_leaving_in_the_middle_of_a_council_neither_hangs_nor_crashes(tmp_path):
@@ -98,8 +123,8 @@ def test_every_phase_of_c1_is_noticed_and_known_twenty_exchanges_later():
     found: list[tuple[float, float, list[str]]] = []
 
     def collect(_rank: int, line: str) -> None:
-        if line.startswith("["):
-            found.append(json.loads(line))
+        if line.startswith("view "):
+            found.append(json.loads(line.removeprefix("view ")))
 
     command = [sys.executable, str(SCRIPTS / "followed.py"), json.dumps([24, 47, 72, 97])]
     with Lab(2, scenario) as lab:

@@ -20,6 +20,7 @@ from headway.exchange import (
     kind_of,
     rehearsal,
     rehearse,
+    warm_up,
 )
 from headway.network import Calibration, Link, Overhead
 
@@ -101,6 +102,19 @@ def test_a_rehearsal_tells_calls_entries_and_sent_ones_apart(monkeypatch, num_ra
     assert found.call_s == pytest.approx(speed.call_s, rel=0.01)
     assert found.entry_s == pytest.approx(speed.entry_s, rel=0.01)
     assert found.sent_s == pytest.approx(speed.sent_s * num_ranks, rel=0.01)
+
+
+def warm_up_all() -> dict:
+    with Executor(timeout_s=20) as executor:
+        return warm_up(executor, [Plan(exchange="star_topk", ratio=r) for r in (0.1, 0.2)] + [Plan(values="fp16")])
+
+
+@pytest.mark.pool
+def test_ranks_agree_on_how_fast_exchanges_compute(pool):
+    first, second = pool.run(warm_up_all, num_ranks=2)
+    assert first == second
+    assert set(first) == {("star_topk", "fp32", 0), ("dense", "fp16", 0)}
+    assert all(speed.seconds(1 << 20, 1 << 14) > 0 for speed in first.values())
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)

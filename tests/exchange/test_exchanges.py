@@ -44,7 +44,7 @@ def run_steps(options: dict, dtype: torch.dtype = torch.float32, spoil: dict | N
             gain = exchange.run(job, channel)
             residual = memory.residual.clone() if memory.is_used else torch.zeros(NUMEL)
             meter = channel.read_meter()
-            predicted = [traffic.num_bytes for traffic in exchange.traffic(memory.shape, executor.num_ranks)]
+            predicted = [traffic.num_bytes for traffic in exchange.traffic(memory.shape)]
             seen.append(
                 {"gradient": gradient, "average": job.gradient, "before": before, "residual": residual, "gain": gain}
                 | {"wire_bytes": meter.wire_bytes, "algorithm": meter.algorithm, "predicted": predicted}
@@ -173,9 +173,7 @@ def test_the_bytes_foretold_are_those_that_go(pool, name, num_ranks):
     """By a ring and a chain, every rank's share of each collective is known from its size alone."""
     options = {"exchange": name, "ratio": RATIO, "algorithm": "ring", "broadcast": "chain"}
     ranks = pool.run(run_steps, options, num_ranks=num_ranks)
-    collectives = [
-        traffic.collective for traffic in exchange_of(Plan(**options)).traffic(Shape(tuple(SIZES)), num_ranks)
-    ]
+    collectives = [traffic.collective for traffic in exchange_of(Plan(**options)).traffic(Shape(tuple(SIZES)))]
     shares = {Collective.ALL_REDUCE: 2 * (num_ranks - 1), Collective.ALL_GATHER: num_ranks * (num_ranks - 1)}
     foretold = sum(
         num_bytes * shares.get(collective, num_ranks - 1)

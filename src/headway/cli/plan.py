@@ -9,11 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from headway.cli.pictures import check_picture
 from headway.units import parse_count, parse_duration_s, parse_rate_bps, parse_share
 
 MODELS = ("headway", "textbook")
 DEFAULT_RATIOS = (0.001, 0.003, 0.01, 0.03, 0.1)
 MAP_RATIO = 0.01
+MOST_WORKERS = 512
+"""Schedules have a transfer for every two ranks."""
 
 EXAMPLES = """
 Examples:
@@ -42,9 +45,7 @@ def plan(
     workers: Annotated[str, typer.Option("--workers", "-n", help="How many; several (4,8,16) for --map.")] = "8",
     latency: Annotated[str | None, typer.Option(help="One way, such as 4ms.")] = None,
     bandwidth: Annotated[str | None, typer.Option(help="Of a NIC, each way, such as 1gbps.")] = None,
-    ratio: Annotated[
-        str | None, typer.Option(help="Share of entries sent, such as 0.01 or 1%; several for --map.")
-    ] = None,
+    ratio: Annotated[str | None, typer.Option(help="Share of entries sent, such as 0.01 or 1%, or several.")] = None,
     compute: Annotated[str, typer.Option(help="What a step takes without communication, such as 28ms.")] = "0ms",
     model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = MODELS[0],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -59,7 +60,12 @@ def plan(
         counts = [_workers(text) for text in workers.split(",")]
         ratios = None if ratio is None else [_ratio(text) for text in ratio.split(",")]
         numels = _numels(params, module)
+        if model == MODELS[0] and max(counts) > MOST_WORKERS:
+            raise ValueError(f"--workers is {workers}, but at most {MOST_WORKERS} are counted: use --model textbook")
         if map_path is not None:
+            if as_json or model != MODELS[0] or latency or bandwidth:
+                raise ValueError("--map goes with neither --json, --model textbook, --latency nor --bandwidth")
+            check_picture(map_path, "--map", (".png", ".svg", ".pdf", ".html"))
             _draw_map(numels, counts, ratios or [MAP_RATIO], map_path)
         elif len(counts) > 1:
             raise ValueError(f"--workers is {workers!r}, but several are for --map: give one")
@@ -67,9 +73,6 @@ def plan(
             _print_costs(
                 numels, counts[0], _link(latency, bandwidth), ratios, parse_duration_s(compute), model, as_json=as_json
             )
-    except ImportError as error:
-        typer.echo(f"headway plan: {error}; pictures need: pip install 'headway[plot]'", err=True)
-        raise typer.Exit(2) from None
     except OSError as error:
         typer.echo(f"headway plan: {error.filename}: {error.strerror}", err=True)
         raise typer.Exit(2) from None
@@ -129,9 +132,9 @@ def _numels_of_module(name: str) -> list[int]:
     sys.path.insert(0, "")
     try:
         made = getattr(importlib.import_module(package), factory)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ValueError(f"--module {name}: {error}") from None
-    numels = [parameter.numel() for parameter in made.parameters() if parameter.requires_grad]
+        numels = [parameter.numel() for parameter in made.parameters() if parameter.requires_grad]
+    except Exception as error:  # whatever the user's code raises is the user's to mend
+        raise ValueError(f"--module {name}: {type(error).__name__}: {error}".replace("\n", " ")) from None
     if not numels:
         raise ValueError(f"--module {name} has no parameters that are trained")
     return numels
@@ -162,6 +165,5 @@ def _print_costs(
 def _draw_map(numels: list[int], counts: list[int], ratios: list[float], output: Path) -> None:
     from headway.cli.plan_map import draw
 
-    output.parent.mkdir(parents=True, exist_ok=True)
     draw(numels, counts, ratios, output)
     typer.echo(f"wrote {output}")

@@ -15,7 +15,6 @@ from headway.compress import Shape
 from headway.exchange import CostModel
 from headway.network import Calibration, Link
 from headway.report import draw_regime_map
-from headway.report.regime_map import SUFFIXES
 from headway.tuner import find_regimes
 from headway.tuner.regimes import CONTENDERS
 
@@ -26,8 +25,6 @@ _ANY_LINK = Link(latency_s=0.0, bandwidth_bps=1e9)
 
 def draw(numels: Sequence[int], counts: Sequence[int], ratios: Sequence[float], output: Path) -> None:
     """Draw a panel for each number of workers and each ratio."""
-    if output.suffix not in SUFFIXES:
-        raise ValueError(f"--map is {output}, but must end in one of {', '.join(SUFFIXES)}")
     shape = Shape(tuple(numels))
     console = Console(stderr=True)
     panels = []

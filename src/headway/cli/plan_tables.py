@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -78,21 +78,54 @@ class TextbookReport:
         }
 
     def show(self) -> None:
-        """Print a row for each exchange, a column for each ratio."""
+        """Print a row for each exchange: at one ratio with its parts, or a column for each of several."""
+        table = self._table_of_parts() if len(self._problems) == 1 else self._table_of_ratios()
         first = self._problems[0]
-        table = Table(title=_title(self._params, first.num_ranks, self._link, "textbook"))
-        table.add_column("exchange")
-        for problem in self._problems:
-            table.add_column(f"ms at {100 * problem.ratio:g}%", justify="right")
-        for name in first.costs_s:
-            marks = ["*" if problem.best_compressed == name else " " for problem in self._problems]
-            cells = [1e3 * (problem.costs_s[name] + self._compute_s) for problem in self._problems]
-            table.add_row(name, *[f"{cell:,.3f} {mark}" for cell, mark in zip(cells, marks, strict=True)])
         notes = [
-            "* the best compressed one",
+            *(self._verdict(problem) for problem in self._problems),
             f"VAR takes {format_duration(first.var_all_gather_s)} more than STAR, which AR-Topk is here",
         ]
         _print(table, [*notes, *_compute_note(self._compute_s)])
+
+    def _title(self) -> str:
+        return _title(self._params, self._problems[0].num_ranks, self._link, "textbook")
+
+    def _table_of_parts(self) -> Table:
+        (problem,) = self._problems
+        free = replace(problem, link=replace(self._link, latency_s=0.0))
+        table = Table(title=f"{self._title()}, {100 * problem.ratio:g}%")
+        for column in ("exchange", "ms", "MB waited for", "α", "β"):
+            table.add_column(column, justify="left" if column == "exchange" else "right")
+        for name, seconds in problem.costs_s.items():
+            bytes_s = free.costs_s[name]
+            share = bytes_s / seconds if seconds else 0.0
+            num_bytes = bytes_s * self._link.bandwidth_bps / 8
+            cells = [f"{1e3 * (seconds + self._compute_s):,.3f}", f"{num_bytes / 1e6:,.2f}"]
+            style = "bold green" if name == problem.best_compressed else None
+            table.add_row(name, *cells, f"{1 - share:.0%}", f"{share:.0%}", style=style)
+        return table
+
+    def _table_of_ratios(self) -> Table:
+        table = Table(title=self._title())
+        table.add_column("exchange")
+        for problem in self._problems:
+            table.add_column(f"ms at {100 * problem.ratio:g}%", justify="right")
+        for name in self._problems[0].costs_s:
+            cells = []
+            for problem in self._problems:
+                text = f"{1e3 * (problem.costs_s[name] + self._compute_s):,.3f}"
+                cells.append(f"[bold green]{text}[/]" if problem.best_compressed == name else text)
+            table.add_row(name, *cells)
+        return table
+
+    def _verdict(self, problem: Textbook) -> str:
+        best = problem.best_compressed
+        best_s = problem.costs_s[best] + self._compute_s
+        compressed = [name for name in ("allgather_topk", "ar_topk_ring", "ar_topk_tree") if name != best]
+        second = min(compressed, key=lambda name: problem.costs_s[name])
+        second_s, ring_s = (problem.costs_s[name] + self._compute_s for name in (second, "dense_ring"))
+        gains = f"{_times(second_s, best_s)} faster than {second}, {_times(ring_s, best_s)} than dense_ring"
+        return f"{100 * problem.ratio:g}%: {best}, {format_duration(best_s)}: {gains}"
 
 
 class ModelReport:
@@ -169,13 +202,9 @@ class ModelReport:
     def _notes(self) -> list[str]:
         notes = []
         for outlook in self._outlooks:
-            best, plain = outlook.best, outlook.plain
-            others = [
-                o for o in outlook.best_of_each.values() if o.plan.exchange not in (best.plan.exchange, "randomk")
-            ]
-            next_s, best_s = others[0].cost.seconds + self._compute_s, best.cost.seconds + self._compute_s
-            plain_s = plain.cost.seconds + self._compute_s
-            gains = f"{_times(next_s, best_s)} faster than {_name(others[0])}, {_times(plain_s, best_s)} than plain DDP"
+            best, second, plain = outlook.best, outlook.second_best, outlook.plain
+            best_s, second_s, plain_s = (o.cost.seconds + self._compute_s for o in (best, second, plain))
+            gains = f"{_times(second_s, best_s)} faster than {_name(second)}, {_times(plain_s, best_s)} than plain DDP"
             notes.append(f"{100 * outlook.ratio:g}%: {_name(best)}, {format_duration(best_s)}: {gains}")
         if len(self._outlooks) == 1:
             notes.append(_LEGEND)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from headway.cli.pictures import check_picture
 from headway.errors import HeadwayError
 from headway.units import format_duration, format_rate
 
@@ -25,7 +27,7 @@ Examples:
 
   torchrun --nproc-per-node 4 -m headway probe
 
-  headway emulate -n 4 --latency 20ms --bandwidth 100mbps -- python -m headway probe --json pairs.json
+  headway emulate -n 4 --latency 20ms --bandwidth 100mbps -- python -m headway probe --json
 """
 
 
@@ -52,12 +54,14 @@ def probe(
             err=True,
         )
         raise typer.Exit(2)
-    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
-        typer.echo(f"headway probe: --plot is {plot}, but must end in .png, .svg or .pdf", err=True)
-        raise typer.Exit(2)
     try:
+        if plot is not None:
+            check_picture(plot, "--plot", (".png", ".svg", ".pdf"))
         _run(as_json=as_json, plot=plot, timeout_s=timeout)
-    except (HeadwayError, ValueError, ImportError) as error:
+    except OSError as error:
+        typer.echo(f"headway probe: {error.filename}: {error.strerror}", err=True)
+        raise typer.Exit(2) from None
+    except (HeadwayError, ValueError, ImportError, RuntimeError) as error:
         typer.echo(f"headway probe: {error}", err=True)
         raise typer.Exit(2) from None
 
@@ -76,7 +80,7 @@ def _run(*, as_json: bool, plot: Path | None, timeout_s: float) -> None:
         matrix = probe_pairs(executor, lambda done, total: progress.update(task, completed=done, total=total))
     if is_first:
         if as_json:
-            typer.echo(json.dumps({"latency_s": matrix.latency_s, "bandwidth_bps": matrix.bandwidth_bps}))
+            typer.echo(json.dumps(asdict(matrix), allow_nan=False))
         else:
             _show(matrix)
         if plot is not None:
@@ -93,8 +97,9 @@ def _show(matrix: PairMatrix) -> None:
         ("one-way latency, from row to column", matrix.latency_s, format_duration),
         ("bandwidth, from row to column", matrix.bandwidth_bps, format_rate),
     ):
-        table = Table("", *[f"rank {rank}" for rank in range(len(rows))], title=title)
+        console.print(title)
+        table = Table("", *[f"rank {rank}" for rank in range(len(rows))])
         for rank, row in enumerate(rows):
-            cells = ["" if rank == other else write(value) for other, value in enumerate(row)]
+            cells = ["" if value is None else write(value) for value in row]
             table.add_row(f"rank {rank}", *cells)
         console.print(table)

@@ -2,7 +2,7 @@
 
 from headway.collectives.catalogue import ALGORITHMS, build, build_for
 from headway.collectives.costs import CriticalPath, cheapest, cost, critical_path
-from headway.collectives.council import Hearing
+from headway.collectives.council import Hearing, calls_worth_making
 from headway.collectives.executor import NATIVE, Executor
 from headway.collectives.neighbours import neighbour_exchange
 from headway.collectives.schedule import Collective, Round, Schedule, Transfer
@@ -22,6 +22,7 @@ __all__ = [
     "Transfer",
     "build",
     "build_for",
+    "calls_worth_making",
     "cheapest",
     "cost",
     "critical_path",

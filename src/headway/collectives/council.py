@@ -7,18 +7,20 @@
     latency = ((a - s) - (s' - a')) / 2        offset of rank i's clock = ((a' - s) + (s' - a)) / 2
 
 Offsets cancel in the first, the latency in the second, if both ways take the same time. A rank that is not yet
-waiting when the call comes adds its delay to its latency, and half of it to its offset, and so do those whose echoes
-rank 0 looks at later. Where calls are cheap rank 0 may call more than once: the shortest way there and back counts.
+waiting when the call comes adds its delay to its latency, and half of it to its offset. Rank 0 looks at echoes one
+after the other, those of near ranks first, as far as it knows them. Where calls are cheap it may call more than once:
+for each rank the shortest way there and back counts.
 
 **Cost**: 3 α, one more if receives are posted late, and 2 α for each further call; N - 1 messages of a few numbers in
-and out of rank 0 each time.
+and out of rank 0 each time, and one report a rank.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,13 +32,15 @@ from headway.collectives.wire import Pending, Wire
 _CALL, _ECHO, _ANSWER = (tag(SERVICE_LANE, place) for place in (2, 3, 4))
 _AGAIN, _LAST = 0.0, 1.0
 """What a call says: echo it and wait for another one, or report and wait for the answer."""
+_CALLING_S, _MOST_CALLS = 0.04, 8
+_AT_ONCE_S = 1e-4
 _NUM_STAMPS = 2
-"""Before a report: when the call was there, and when the report was sent."""
+"""Of an echo, before the report: when the call was there, and when the echo was sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hearing:
-    """What rank 0 knows when it decides."""
+    """What the chair knows when it decides; usually that is rank 0."""
 
     reports: Tensor
     """A row for each rank."""
@@ -45,9 +49,23 @@ class Hearing:
     offsets_s: list[float]
     """By how much each rank's clock (`time.perf_counter`) is ahead of rank 0's."""
 
+    @property
+    def usual_latency_s(self) -> float:
+        """The median over the other ranks: neither the nearest one nor one that was slow to answer stands for all."""
+        return statistics.median(self.latencies_s[1:])
+
 
 Decide = Callable[[Hearing], Tensor]
 """From reports to the answer; called at rank 0 only."""
+
+
+def calls_worth_making(latency_s: float) -> int:
+    """Return how often to call in a council: more often where it is cheap, and threads that wake late count much.
+
+    >>> calls_worth_making(0.001), calls_worth_making(0.03)
+    (8, 1)
+    """
+    return max(1, min(_MOST_CALLS, int(_CALLING_S / max(2 * latency_s, 1e-9))))
 
 
 class Council:
@@ -55,40 +73,55 @@ class Council:
 
     Args:
         wire: What carries the messages.
-        rank: This rank; 0 decides.
-        num_ranks: How many there are.
+        rank: This rank.
+        chair: The one that calls, and decides.
+        peers: The others, in the order in which the chair looks at what they send.
         report: This rank's numbers (float64), as many as everybody's.
         num_answers: How many numbers the answer has.
+        num_calls: How often rank 0 calls.
     """
 
-    def __init__(self, wire: Wire, rank: int, num_ranks: int, report: Tensor, num_answers: int) -> None:
+    def __init__(
+        self, wire: Wire, rank: int, chair: int, peers: Sequence[int], report: Tensor, num_answers: int, num_calls: int
+    ) -> None:
         assert report.dtype == torch.float64
         self._wire = wire
         self._rank = rank
-        self._num_ranks = num_ranks
+        self._chair = chair
+        self._peers = list(peers)
+        self._num_calls = num_calls
+        num_ranks = max(chair, *peers, 0) + 1
         self._reports = torch.zeros(num_ranks, _NUM_STAMPS + report.numel(), dtype=torch.float64)
         self._reports[rank, _NUM_STAMPS:] = report
         self._call = torch.zeros(1, dtype=torch.float64)
         self._answer = torch.zeros(num_answers, dtype=torch.float64)
+        self._shortest_s = [math.inf if rank in peers else 0.0 for rank in range(num_ranks)]
+        self._offsets_s = [0.0] * num_ranks
+        self._were_there: set[int] = set()
+        """Those whose echoes had come before they were looked at."""
         self._coming: dict[tuple[int, int], Pending] = {}
         self._leaving: list[Pending] = []
         self._deadline = 0.0
         self.waits_for: int | None = None
         self._post()
 
-    def hold(self, decide: Decide, deadline: float, *, ready: Callable[[], None], num_calls: int) -> Tensor:
+    @property
+    def nearest_first(self) -> list[int]:
+        """The peers by how near they turned out to be, at the chair; first those that may be nearer than it seems."""
+        return sorted(self._peers, key=lambda peer: (peer not in self._were_there, self._shortest_s[peer]))
+
+    def hold(self, decide: Decide, deadline: float, *, ready: Callable[[], None]) -> Tensor:
         """Report, be measured, and return the answer.
 
         Args:
-            decide: Called at rank 0.
+            decide: Called at the chair.
             deadline: When to give up (of `time.monotonic`).
-            ready: Called at rank 0 before it calls; returns when it is time to.
-            num_calls: How often rank 0 calls.
+            ready: Called at the chair before it calls; returns when it is time to.
         """
         self._deadline = deadline
-        if self._rank == 0:
+        if self._rank == self._chair:
             ready()
-            self._chair(decide, num_calls)
+            self._preside(decide)
         else:
             self._attend()
         self._settle()
@@ -96,54 +129,60 @@ class Council:
 
     def _post(self) -> None:
         """Make ready for all that comes first: no message then meets a receiver that is not."""
-        if self._rank == 0:
-            for peer in range(1, self._num_ranks):
-                self._expect(self._reports[peer], peer, _ECHO)
+        if self._rank == self._chair:
+            self._expect_echoes(is_last=self._num_calls == 1)
         else:
-            self._expect(self._call, 0, _CALL)
-            self._expect(self._answer, 0, _ANSWER)
+            self._expect(self._call, self._chair, _CALL)
+            self._expect(self._answer, self._chair, _ANSWER)
 
-    def _chair(self, decide: Decide, num_calls: int) -> None:
-        shortest_s, offsets_s = [math.inf] * self._num_ranks, [0.0] * self._num_ranks
-        shortest_s[0] = 0.0
-        for number in range(num_calls):
-            self._call_all(_LAST if number == num_calls - 1 else _AGAIN, shortest_s, offsets_s)
-        hearing = Hearing(
-            reports=self._reports[:, _NUM_STAMPS:], latencies_s=[s / 2 for s in shortest_s], offsets_s=offsets_s
-        )
-        self._answer.copy_(decide(hearing))
-        for peer in range(1, self._num_ranks):
+    def _preside(self, decide: Decide) -> None:
+        for number in range(1, self._num_calls + 1):
+            is_last = number == self._num_calls
+            self._call_all(_LAST if is_last else _AGAIN)
+            if not is_last:
+                self._expect_echoes(is_last=number + 1 == self._num_calls)
+        latencies_s = [shortest_s / 2 for shortest_s in self._shortest_s]
+        reports = self._reports[:, _NUM_STAMPS:]
+        self._answer.copy_(decide(Hearing(reports=reports, latencies_s=latencies_s, offsets_s=self._offsets_s)))
+        for peer in self._peers:
             self._send(self._answer, peer, _ANSWER)
 
-    def _call_all(self, word: float, shortest_s: list[float], offsets_s: list[float]) -> None:
+    def _expect_echoes(self, *, is_last: bool) -> None:
+        """Make ready for stamps, or at the last call for stamps and reports."""
+        for peer in self._peers:
+            self._expect(self._reports[peer] if is_last else self._reports[peer, :_NUM_STAMPS], peer, _ECHO)
+
+    def _call_all(self, word: float) -> None:
         """Call everybody once; keep what the shortest way there and back so far tells of each."""
         self._call.fill_(word)
-        called = [0.0] * self._num_ranks
-        for peer in range(1, self._num_ranks):
+        called = {}
+        for peer in self._peers:
             called[peer] = time.perf_counter()
             self._send(self._call, peer, _CALL)
-        for peer in range(1, self._num_ranks):
+        order, self._were_there = self.nearest_first, set()
+        for peer in order:
+            looked = time.perf_counter()
             came = self._wait(peer, _ECHO)
+            if came - looked < _AT_ONCE_S:
+                self._were_there.add(peer)
             heard, sent = self._reports[peer, :_NUM_STAMPS].tolist()
-            if word == _AGAIN:
-                self._expect(self._reports[peer], peer, _ECHO)
             there_and_back_s = (came - called[peer]) - (sent - heard)
-            if there_and_back_s < shortest_s[peer]:
-                shortest_s[peer] = there_and_back_s
-                offsets_s[peer] = ((heard - called[peer]) + (sent - came)) / 2
+            if there_and_back_s < self._shortest_s[peer]:
+                self._shortest_s[peer] = there_and_back_s
+                self._offsets_s[peer] = ((heard - called[peer]) + (sent - came)) / 2
 
     def _attend(self) -> None:
-        echo = self._reports[self._rank]
+        report = self._reports[self._rank]
         word = _AGAIN
         while word == _AGAIN:
-            heard = self._wait(0, _CALL)
+            heard = self._wait(self._chair, _CALL)
             word = self._call.item()
             if word == _AGAIN:
-                self._expect(self._call, 0, _CALL)
+                self._expect(self._call, self._chair, _CALL)
             self._settle()  # what was sent before may change from now on
-            echo[0], echo[1] = heard, time.perf_counter()
-            self._send(echo, 0, _ECHO)
-        self._wait(0, _ANSWER)
+            report[0], report[1] = heard, time.perf_counter()
+            self._send(report[:_NUM_STAMPS] if word == _AGAIN else report, self._chair, _ECHO)
+        self._wait(self._chair, _ANSWER)
 
     def _expect(self, target: Tensor, peer: int, tag: int) -> None:
         self._coming[peer, tag] = self._wire.receive(target, peer, tag)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headway.collectives import agreement
 from headway.collectives.catalogue import build_for
-from headway.collectives.council import Council, Decide
+from headway.collectives.council import Council, Decide, Hearing
 from headway.collectives.groups import OwnGroups, native_all_gather
 from headway.collectives.lane import Lane
 from headway.collectives.lanes import Lanes
@@ -46,6 +46,7 @@ class Executor:
         timeout_s: How long a call may take before the ranks it waits for are given up.
         debug: Compare what ranks are about to do before each call; by default only if ``HEADWAY_DEBUG=1``.
         scratch_bytes: How much memory buffers may keep between calls.
+        cpu_only: Whether no call will have tensors on a device: that saves a process group.
 
     >>> import tempfile, torch
     >>> with tempfile.NamedTemporaryFile() as file:
@@ -63,6 +64,7 @@ class Executor:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         debug: bool | None = None,
         scratch_bytes: int = DEFAULT_SCRATCH_BYTES,
+        cpu_only: bool = False,
     ) -> None:
         if not dist.is_initialized():
             raise ValueError("there is no process group: call torch.distributed.init_process_group first")
@@ -77,7 +79,7 @@ class Executor:
         self._global_ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
         self._timeout_s = timeout_s
         self._compares = agreement.wanted(debug)
-        self._groups: OwnGroups | None = OwnGroups(group, timeout_s + GRACE_S)
+        self._groups: OwnGroups | None = OwnGroups(group, timeout_s + GRACE_S, cpu_only=cpu_only)
         self._wire = Wire(self._groups.cpu)
         self._lanes = Lanes(self._wire, self.rank, scratch_bytes)
         self._watch = Watch(self._wire, self.rank, self.num_ranks)
@@ -85,6 +87,8 @@ class Executor:
         self._num_calls = 0
         self._deadline = 0.0
         self._broken: HeadwayError | None = None
+        self._nearest_first = list(range(1, self.num_ranks))
+        """The order in which rank 0 looks at what comes in a council."""
         agreement.check_debug(self._compares, self._groups.cpu, self.num_ranks)
 
     def __enter__(self) -> Executor:
@@ -221,8 +225,31 @@ class Executor:
             return frozenset() if waits_for is None else frozenset([waits_for])
 
         with self._call(what, what, report, waited_for), self._all_or_nothing():
-            council.append(Council(self._wire, self.rank, self.num_ranks, report, num_answers))
-            return council[0].hold(decide, self._deadline, ready=ready, num_calls=num_calls)
+            council.append(Council(self._wire, self.rank, 0, self._nearest_first, report, num_answers, num_calls))
+            answer = council[0].hold(decide, self._deadline, ready=ready)
+            self._nearest_first = council[0].nearest_first
+            return answer
+
+    def ping(self, partner: int | None, num_calls: int) -> float:
+        """Return half the shortest time to a partner and back; both get the same. All ranks call it, in pairs.
+
+        Args:
+            partner: Whose partner is this rank; None for a rank that rests.
+            num_calls: How often to try.
+        """
+        what = f"ping by pairs of {self.num_ranks} ranks"
+        nothing = torch.zeros(0, dtype=torch.float64)
+        waited_for = frozenset() if partner is None else frozenset([partner])
+        with self._call(what, what, nothing, lambda: waited_for), self._all_or_nothing():
+            if partner is None:
+                return 0.0
+            chair, peer = min(self.rank, partner), max(self.rank, partner)
+            council = Council(self._wire, self.rank, chair, [peer], nothing, 1, num_calls)
+
+            def decide(hearing: Hearing) -> Tensor:
+                return torch.tensor([hearing.latencies_s[peer]], dtype=torch.float64)
+
+            return council.hold(decide, self._deadline, ready=lambda: None).item()
 
     def _exchange(self, lane: Lane, message: Tensor) -> Tensor:
         """Run a lane whose chunks are messages; return a view of all of them."""

@@ -23,14 +23,15 @@ class OwnGroups:
     Args:
         parent: Whose ranks take part.
         timeout_s: After which torch's own collectives give up.
+        cpu_only: Whether to make no group for devices.
     """
 
-    def __init__(self, parent: dist.ProcessGroup | None, timeout_s: float) -> None:
+    def __init__(self, parent: dist.ProcessGroup | None, timeout_s: float, *, cpu_only: bool = False) -> None:
         ranks = dist.get_process_group_ranks(parent or dist.group.WORLD)
         self._is_world = len(ranks) == dist.get_world_size()
         backend = dist.get_backend(parent)
         self.cpu = self._make(ranks, "gloo", timeout_s)
-        self.device = self.cpu if backend == "gloo" else self._make(ranks, backend, timeout_s)
+        self.device = self.cpu if cpu_only or backend == "gloo" else self._make(ranks, backend, timeout_s)
 
     def _make(self, ranks: list[int], backend: str, timeout_s: float) -> dist.ProcessGroup:
         group: dist.ProcessGroup = dist.new_group(

@@ -31,6 +31,7 @@ from headway.exchange import (
     NetworkView,
     Plan,
 )
+from headway.exchange.monitor import PATIENCE_S
 from headway.kernels import warm_up
 from headway.network import Calibration, Link, calibrate
 
@@ -75,6 +76,7 @@ class HookState:
             warm_up()  # now, and not in the middle of a step that others wait for
         self._group = group
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
+        self._check_agreement()
         self._history = History()
         channel = ExecutorChannel(self._executor, self._cost_model(plan))
         self._monitor = self._monitor_of(channel)
@@ -82,7 +84,6 @@ class HookState:
         self._engine = Engine()
         self._names = _Names(module)
         self._open: dict[Future[Tensor], Tensor] = {}
-        self._check_agreement()
 
     def _cost_model(self, plan: Plan) -> CostModel:
         """Measure network and machine, as far as that matters."""
@@ -94,8 +95,8 @@ class HookState:
     def _monitor_of(self, channel: ExecutorChannel) -> Monitor | None:
         if self.config.interval == 0 or self.config.link is not None or channel.num_ranks == 1:
             return None
-        executor = Executor(self._group, timeout_s=self.config.timeout_s, debug=self.config.debug)
-        return Monitor(executor, channel.link, self.config.interval)
+        executor = Executor(self._group, timeout_s=PATIENCE_S, debug=self.config.debug, cpu_only=True)
+        return Monitor(executor, channel.link, self.config.interval, timeout_s=self.config.timeout_s)
 
     def submit(self, bucket: GradBucket) -> Future[Tensor]:
         """Hand a bucket to the engine; the future is its buffer, averaged."""
@@ -145,7 +146,7 @@ class HookState:
         own = zlib.crc32(repr((self.config.plan, self.config.link, self.config.seed, self.config.interval)).encode())
         everyone = self._executor.all_gather(torch.tensor([own]), "native").flatten().tolist()
         if len(set(everyone)) > 1:
-            self.close()
+            self._executor.close()
             odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
             raise ValueError(f"ranks {odd} have another configuration than rank 0: give the same to all")
 

@@ -91,7 +91,7 @@ class Averager:
         """Average a bucket, or keep it until the last one of its step is there."""
         if not self._taken and self._monitor is not None:
             self._look_at_network(self._monitor)
-        plan = self.plan
+        plan = self._decide_plan()
         self._taken.append(bucket)
         if not self._can_go_alone(bucket, plan):
             self._waiting.append(bucket)
@@ -111,9 +111,14 @@ class Averager:
         plan = self._plan_of(self.step)
         if plan.fusion != AUTO or self.arrivals_s is None or self.memories is None:
             return plan
-        if plan not in self._fusions:
-            self._fusions[plan] = self._cheaper_fusion(plan)
-        return replace(plan, fusion=self._fusions[plan])
+        return replace(plan, fusion=self._fusions.get(plan) or self._cheaper_fusion(plan))
+
+    def _decide_plan(self) -> Plan:
+        """Return the plan in force, and stay with its fusion until the network changes."""
+        plan = self.plan
+        if not self._is_settling and self.arrivals_s is not None and self.memories is not None:
+            self._fusions[self._plan_of(self.step)] = plan.fusion
+        return plan
 
     def resume(
         self, step: int, layout: Layout | None, memories: Memories | None, arrivals_s: list[float] | None
@@ -194,7 +199,7 @@ class Averager:
         self.memories.move_to(waiting[0].gradient.device)
         if self.arrivals_s is None:
             self.arrivals_s = self._agree_on_arrivals(waiting)
-            plan = self.plan
+            plan = self._decide_plan()
         gradients = [bucket.gradient for bucket in waiting]
         submitted_at = waiting[-1].submitted_at
         if layout == self.memories.layout:

@@ -15,15 +15,18 @@ class Engine:
 
     After a task has failed no other is run: each is given up instead, so that nobody waits for it, and the error is
     raised by `raise_error` for ever after.
+
+    Args:
+        name: Of the thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "headway-engine") -> None:
         self._tasks: queue.SimpleQueue[tuple[Task, Task] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._num_open = 0
         self._is_closed = False
         self._idle = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name="headway-engine", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, task: Task, give_up: Task) -> None:
@@ -39,10 +42,11 @@ class Engine:
         if self._error is not None:
             raise self._error
 
-    def drain(self) -> None:
-        """Wait until all that was submitted has been run; then raise what failed."""
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Wait until all that was submitted has been run; then raise what failed, or `TimeoutError` if it has not."""
         with self._idle:
-            self._idle.wait_for(lambda: self._num_open == 0)
+            if not self._idle.wait_for(lambda: self._num_open == 0, timeout_s):
+                raise TimeoutError(f"there is still something to do after {timeout_s} s")
         self.raise_error()
 
     def close(self) -> None:

@@ -22,8 +22,8 @@ _FEW, _MANY = 0.01, 0.1
 _NUM_TENSORS = 8
 """Of the rehearsed bucket, for exchanges that go tensor by tensor."""
 _NUM_RUNS = 3
-_MOST_MESSAGES = 16
-"""More are not rehearsed: what takes time for each message is scaled up."""
+_FEW_MESSAGES, _MOST_MESSAGES = 4, 16
+"""More are not rehearsed: what each further message takes is added."""
 
 
 Kind = tuple[str, str, int]
@@ -89,20 +89,28 @@ def warm_up(executor: Executor, plans: Iterable[Plan]) -> dict[Kind, ComputeSpee
 
 def rehearse(plan: Plan, num_ranks: int) -> ComputeSpeed:
     """Measure how long an exchange computes on this rank, whatever its ratio and algorithm; some 50 ms."""
-    num_messages = min(num_ranks, _MOST_MESSAGES)
-    small_s = _usual_s(replace(plan, ratio=_FEW), _SMALL, num_messages)
-    large_s = _usual_s(replace(plan, ratio=_FEW), _LARGE, num_messages)
+    small_s = _usual_s(replace(plan, ratio=_FEW), _SMALL, num_ranks)
+    large_s = _usual_s(replace(plan, ratio=_FEW), _LARGE, num_ranks)
     sent_s = 0.0
     if plan.sends_some:
         more = wanted_entries(_MANY, _LARGE) - wanted_entries(_FEW, _LARGE)
-        sent_s = max(_usual_s(replace(plan, ratio=_MANY), _LARGE, num_messages) - large_s, 0.0) / more
+        sent_s = max(_usual_s(replace(plan, ratio=_MANY), _LARGE, num_ranks) - large_s, 0.0) / more
     more = wanted_entries(_FEW, _LARGE) - wanted_entries(_FEW, _SMALL)
     entry_s = max(large_s - small_s - more * sent_s, 0.0) / (_LARGE - _SMALL)
     call_s = max(small_s - _SMALL * entry_s - wanted_entries(_FEW, _SMALL) * sent_s, 0.0)
-    return ComputeSpeed(call_s=call_s, entry_s=entry_s, sent_s=sent_s * num_ranks / num_messages)
+    return ComputeSpeed(call_s=call_s, entry_s=entry_s, sent_s=sent_s)
 
 
 def _usual_s(plan: Plan, numel: int, num_ranks: int) -> float:
+    """Return how long a run takes; with many ranks, as it would if each message took as long as the first ones."""
+    if num_ranks <= _MOST_MESSAGES:
+        return _measured_s(plan, numel, num_ranks)
+    few_s, many_s = (_measured_s(plan, numel, number) for number in (_FEW_MESSAGES, _MOST_MESSAGES))
+    message_s = max(many_s - few_s, 0.0) / (_MOST_MESSAGES - _FEW_MESSAGES)
+    return many_s + (num_ranks - _MOST_MESSAGES) * message_s
+
+
+def _measured_s(plan: Plan, numel: int, num_ranks: int) -> float:
     """Return the median of some runs; the first two have no threshold to start from, and new memory."""
     memory = BucketMemory(Shape((numel // _NUM_TENSORS,) * _NUM_TENSORS))
     gradient = torch.randn(numel, generator=torch.Generator().manual_seed(0))

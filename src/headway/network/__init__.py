@@ -1,7 +1,7 @@
 """What is known of the network: the link model, what things cost on it, and what the traffic tells of it."""
 
 from headway.network.calibrated import CollectiveCost, cheapest_algorithm, collective_cost, schedule_of
-from headway.network.calibration import Calibration, calibrate, calls_worth_making
+from headway.network.calibration import Calibration, calibrate
 from headway.network.estimator import Change, Estimate, Estimator, Observation
 from headway.network.link import Link
 from headway.network.overhead import Overhead
@@ -20,7 +20,6 @@ __all__ = [
     "PairMatrix",
     "Textbook",
     "calibrate",
-    "calls_worth_making",
     "cheapest_algorithm",
     "collective_cost",
     "probe_pairs",

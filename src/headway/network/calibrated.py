@@ -25,6 +25,9 @@ _NATIVE_ALPHAS = 2
 _NATIVE_OVERLAP = 0.8
 """Gloo has two parts of a chunk under way: the bytes of one hide behind the latencies of the other, but not all."""
 
+_NATIVE_PAIR = 1.5
+"""Gloo's all-gather between two ranks takes so many payloads, and not the one that they have to exchange."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveCost:
@@ -47,6 +50,7 @@ def collective_cost(
     Of ours: t = rounds α + payloads M β + overhead, where transfers that are under way together share the NICs.
     Torch's own, as Gloo does it, with a = 2 rounds α and b = payloads M β: t = √(a² + b² + 0.8 a b) for the rings of
     all-reduce and all-gather, which hide some of one behind the other; (log N + 1) α + b for the tree of a broadcast.
+    Between two ranks its all-gather takes 1.5 payloads.
     """
     path = _path(collective, algorithm, num_ranks, num_bytes)
     if num_ranks == 1:
@@ -58,11 +62,12 @@ def collective_cost(
     if collective is Collective.BROADCAST:
         return CollectiveCost(latencies=path.num_rounds + 1, path_bytes=path.path_bytes, overhead_s=overhead_s)
     latencies = _NATIVE_ALPHAS * path.num_rounds
-    a, b = latencies * link.latency_s, path.path_bytes * 8 / link.bandwidth_bps
+    path_bytes = path.path_bytes * (_NATIVE_PAIR if (collective, num_ranks) == (Collective.ALL_GATHER, 2) else 1)
+    a, b = latencies * link.latency_s, path_bytes * 8 / link.bandwidth_bps
     total_s = math.sqrt(a**2 + b**2 + _NATIVE_OVERLAP * a * b) or 1.0
     return CollectiveCost(  # what each of the two adds, at the margin
         latencies=latencies * (a + _NATIVE_OVERLAP / 2 * b) / total_s,
-        path_bytes=path.path_bytes * (b + _NATIVE_OVERLAP / 2 * a) / total_s,
+        path_bytes=path_bytes * (b + _NATIVE_OVERLAP / 2 * a) / total_s,
         overhead_s=overhead_s,
     )
 

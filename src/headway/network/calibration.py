@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from headway.collectives import Executor, Hearing
+from headway.collectives import Executor, Hearing, calls_worth_making
 from headway.network.link import Link
 from headway.network.overhead import Overhead
 
@@ -18,7 +18,6 @@ _LONG_S, _LONG_ALPHAS = 0.1, 6
 _COPY_BYTES, _NUM_COPIES = 1 << 22, 8
 _FAST_BPS, _FASTEST_BPS = 1e10, 1e11
 """What is faster than the first is fast enough for anything, and what seems faster than the second is not known."""
-_CALLING_S, _MOST_CALLS = 0.04, 8
 _LEAST_MESSAGE_S = 3e-5
 _LEAST_SHARE = 0.3
 """A transfer spends at least this share of its time on the network, whatever copying seems to take."""
@@ -53,15 +52,6 @@ def calibrate(executor: Executor) -> Calibration:
         link=Link(latency_s=survey.latency_s, bandwidth_bps=min(8 / beta, _FASTEST_BPS)),
         overhead=Overhead(message_s=max(message_s, _LEAST_MESSAGE_S), byte_s=byte_s),
     )
-
-
-def calls_worth_making(latency_s: float) -> int:
-    """Return how often to call in a council: more often where it is cheap, and threads that wake late count much.
-
-    >>> calls_worth_making(0.001), calls_worth_making(0.03)
-    (8, 1)
-    """
-    return max(1, min(_MOST_CALLS, int(_CALLING_S / max(2 * latency_s, 1e-9))))
 
 
 class _Survey:
@@ -109,7 +99,8 @@ class _Survey:
         """Return the least of the means over ranks."""
 
         def decide(hearing: Hearing) -> torch.Tensor:
-            return torch.stack([hearing.reports.mean(dim=0).min(), torch.tensor(min(hearing.latencies_s[1:])).double()])
+            mean_s = hearing.reports.mean(dim=0).min().item()
+            return torch.tensor([mean_s, hearing.usual_latency_s], dtype=torch.float64)
 
         report = torch.tensor(times_s, dtype=torch.float64)
         num_calls = 1 + calls_worth_making(self.latency_s)  # the first may meet a receiver that is not ready

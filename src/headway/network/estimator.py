@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from headway.network.changes import ChangeWatch
 from headway.network.link import Link
-from headway.network.tracking import Track, Watch
+from headway.network.tracking import Track
 
 _TELLING_SHARE = 0.2
 """A transfer tells of β if bytes make up so much of its time."""
@@ -77,8 +78,8 @@ class Estimator:
     def __init__(self, first: Link) -> None:
         self._alpha = Track(max(first.latency_s, _LEAST_LATENCY_S))
         self._beta = Track(8 / min(first.bandwidth_bps, _MOST_BPS))
-        self._latencies: Watch[float] = Watch()
-        self._transfers: Watch[Observation] = Watch()
+        self._latencies: ChangeWatch[float] = ChangeWatch()
+        self._transfers: ChangeWatch[Observation] = ChangeWatch()
 
     @property
     def estimate(self) -> Estimate:
@@ -123,7 +124,7 @@ class Estimator:
         return Link(latency_s=self._alpha.value, bandwidth_bps=min(8 / self._beta.value, _MOST_BPS))
 
     @property
-    def _usual_link(self) -> Link:
+    def usual(self) -> Link:
         """The link as it has been for long: the estimate may already follow a change."""
         beta = self._transfers.usual or self._beta.value
         return Link(latency_s=self._latencies.usual or self._alpha.value, bandwidth_bps=min(8 / beta, _MOST_BPS))
@@ -138,7 +139,7 @@ class Estimator:
 
     def _start_over(self, what: str) -> Change:
         """Learn anew from the latest observations; some may be older than the change: the next count much too."""
-        before = self._usual_link
+        before = self.usual
         if what == "latency":
             self._alpha.start_over()
             for seconds in self._latencies.behind_alarm:

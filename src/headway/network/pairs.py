@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import torch
 
 from headway.collectives import Executor
 
-_NUM_PINGS, _NUM_BULKS, _NUM_WARM_UP = 10, 2, 2
+_NUM_PINGS, _NUM_BULKS, _NUM_WARM_UP = 12, 2, 2
 _FIRST_BYTES, _GROWTH, _MOST_BYTES = 1 << 15, 4, 1 << 24
 _SCRATCH_BYTES = 1 << 27
 """A buffer has room for a message of every rank: with many ranks messages stay smaller."""
@@ -26,11 +25,11 @@ Matching = list[int | None]
 
 @dataclass(frozen=True, kw_only=True)
 class PairMatrix:
-    """What lies between ranks; rows send, columns receive. NaN on the diagonal."""
+    """What lies between ranks; rows send, columns receive. None on the diagonal."""
 
-    latency_s: list[list[float]]
+    latency_s: list[list[float | None]]
     """Half the way there and back, so the same both ways."""
-    bandwidth_bps: list[list[float]]
+    bandwidth_bps: list[list[float | None]]
 
 
 def probe_pairs(executor: Executor, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> PairMatrix:
@@ -38,20 +37,23 @@ def probe_pairs(executor: Executor, on_progress: Callable[[int, int], None] = la
 
     All ranks come to the same result.
 
-    **Cost**: some N - 1 times 14 α and six transfers of 0.15 s.
+    **Cost**: for each of some N - 1 matchings 12 small messages there and back, and each way 4 transfers of 32 kB,
+    128 kB, ... until they take 0.15 s longer than that.
 
     Args:
         executor: Whose ranks.
         on_progress: Called with how many rounds of the tournament are over, and how many there are.
     """
     n = executor.num_ranks
-    latency_s, bandwidth_bps = ([[math.nan] * n for _ in range(n)] for _ in range(2))
+    latency_s: list[list[float | None]] = [[None] * n for _ in range(n)]
+    bandwidth_bps: list[list[float | None]] = [[None] * n for _ in range(n)]
     matchings = list(tournament(n))
     for number, matching in enumerate(matchings):
-        for rank, partner, seconds in _ping(executor, matching):
+        pings = list(_ping(executor, matching))
+        for rank, partner, seconds in pings:
             latency_s[rank][partner] = latency_s[partner][rank] = seconds
-        for upwards in (True, False):
-            for src, dst, bps in _bulk(executor, matching, latency_s, upwards=upwards):
+        for ways in ([(rank, partner, s) for rank, partner, s in pings], [(b, a, s) for a, b, s in pings]):
+            for src, dst, bps in _bulk(executor, ways):
                 bandwidth_bps[src][dst] = bps
         on_progress(number + 1, len(matchings))
     return PairMatrix(latency_s=latency_s, bandwidth_bps=bandwidth_bps)
@@ -83,35 +85,23 @@ def _pairs(matching: Matching) -> Iterator[tuple[int, int]]:
 
 
 def _ping(executor: Executor, matching: Matching) -> Iterator[tuple[int, int, float]]:
-    """Yield each pair and how long its shortest exchange of a small message took.
-
-    Of two ranks the late one sees a short time and the other a long one: their mean counts.
-    """
-    graph = [[] if partner is None else [partner] for partner in matching]
-    message = torch.zeros(1)
-    times_s = []
-    for _ in range(_NUM_WARM_UP + _NUM_PINGS):
-        start = time.perf_counter()
-        executor.neighbour_exchange(message, graph)
-        times_s.append(time.perf_counter() - start)
-    rows = _share(executor, times_s[_NUM_WARM_UP:])
+    """Yield each pair and its latency."""
+    own_s = executor.ping(matching[executor.rank], _NUM_PINGS)
+    rows = _share(executor, [own_s])
     for rank, partner in _pairs(matching):
-        yield rank, partner, min(one + other for one, other in zip(rows[rank], rows[partner], strict=True)) / 2
+        yield rank, partner, rows[rank][0]
 
 
-def _bulk(
-    executor: Executor, matching: Matching, latency_s: Sequence[Sequence[float]], *, upwards: bool
-) -> Iterator[tuple[int, int, float]]:
-    """Yield sender, receiver and bandwidth, one way, from transfers that grow until they take long."""
-    ways = [(low, high) if upwards else (high, low) for low, high in _pairs(matching)]
-    graph: list[list[int]] = [[] for _ in matching]
-    for src, dst in ways:
+def _bulk(executor: Executor, ways: Sequence[tuple[int, int, float]]) -> Iterator[tuple[int, int, float]]:
+    """Yield sender, receiver and bandwidth, from transfers that grow until they take long; latencies are given."""
+    graph: list[list[int]] = [[] for _ in range(executor.num_ranks)]
+    for src, dst, _ in ways:
         graph[dst] = [src]
+    long_s = max(_LONG_S, _LONG_ALPHAS * max(latency_s for _, _, latency_s in ways))
     num_bytes = _FIRST_BYTES
     while True:
         rows = _share(executor, _receiving_s(executor, graph, num_bytes))
-        net_s = {(src, dst): max(min(rows[dst]) - latency_s[src][dst], 1e-9) for src, dst in ways}
-        long_s = max(_LONG_S, _LONG_ALPHAS * max(latency_s[src][dst] for src, dst in ways))
+        net_s = {(src, dst): max(min(rows[dst]) - latency_s, 1e-9) for src, dst, latency_s in ways}
         is_enough = min(net_s.values()) > long_s or max(net_s.values()) > _TOO_LONG_S
         if is_enough or num_bytes * _GROWTH > min(_MOST_BYTES, _SCRATCH_BYTES // executor.num_ranks):
             break

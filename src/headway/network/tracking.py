@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
-
-from headway.network.changes import ChangeDetector
 
 _KEEP = 0.96
 """Forgetting: an observation counts half after 17 more."""
@@ -22,17 +17,6 @@ _NOISE_MEMORY = 0.05
 _LEAST_FACTOR = 0.02
 _NUM_FRESH, _FRESH_GAIN = 6, 0.5
 """So many observations after a change count half or more, whatever they are: what was before must not linger."""
-
-_NUM_LEARNING = 6
-"""So many observations after a start are for learning."""
-_NUM_CENTRING = 8
-"""So many more are for learning what deviations are like."""
-_DEAD_ZONE = 0.4
-"""As long as things are being learned, deviations count only by what they are larger than this."""
-_LEAST_REPLAYED, _MOST_REPLAYED = 3, 8
-"""After a change the latest observations are taken in again, as many as the suspicion rested on."""
-_SLOWLY = 0.02
-"""How fast what is usual follows, in the long run."""
 
 
 class Track:
@@ -80,55 +64,3 @@ class Track:
             gain = max(gain, _FRESH_GAIN * share)
         self.value *= max(1 + gain * deviation, _LEAST_FACTOR)
         self._variance = min((1 - gain) * self._variance / _KEEP, _DOUBT**2)
-
-
-T = TypeVar("T")
-
-
-@dataclass
-class Watch(Generic[T]):
-    """Looks for a change of a value from what it has been for long, and remembers the latest observations."""
-
-    recent: deque[T] = field(default_factory=lambda: deque(maxlen=_MOST_REPLAYED))
-    usual: float | None = None
-    """What it has been for long; None while that is being learned."""
-    _detector: ChangeDetector = field(default_factory=ChangeDetector)
-    _num_to_learn: int = _NUM_LEARNING
-    _centre: float = 0.0
-    """What deviations from the usual value are on average: a value that noise cannot pull up lies below the mean."""
-    _num_centred: int = 0
-
-    def raises(self, observation: T, deviation: float) -> bool:
-        """Take in an observation and how far from the usual it is; return whether there has been a change."""
-        self.recent.append(observation)
-        is_learning = self._num_centred < _NUM_CENTRING
-        shift = math.copysign(min(_DEAD_ZONE, abs(deviation)), deviation) if is_learning else self._centre
-        if self._detector.observe(deviation - shift):
-            return True
-        self._num_to_learn = max(0, self._num_to_learn - 1)
-        if self.usual is not None and self._detector.num_suspicious == 0:
-            self._num_centred += 1
-            self._centre += max(_SLOWLY, 1 / self._num_centred) * (deviation - self._centre)
-        return False
-
-    @property
-    def is_suspicious(self) -> bool:
-        """Whether a change is likely, but not yet certain."""
-        return self._detector.is_alarming
-
-    @property
-    def behind_alarm(self) -> list[T]:
-        """The observations that the suspicion rests on."""
-        return list(self.recent)[-max(self._detector.num_suspicious, _LEAST_REPLAYED) :]
-
-    def settle_on(self, value: float) -> None:
-        """Take the value as the usual one, once it has been learned."""
-        if self._num_to_learn == 0 and self.usual is None:
-            self.usual = value
-
-    def restart(self) -> None:
-        """Learn first, then watch."""
-        self._num_to_learn = _NUM_LEARNING
-        self.usual = None
-        self._centre, self._num_centred = 0.0, 0
-        self._detector.restart()

@@ -27,8 +27,8 @@ def draw_pair_matrix(matrix: PairMatrix, output: Path) -> None:
 
     side = max(3.2, 0.62 * len(matrix.latency_s))
     figure, (left, right) = plt.subplots(1, 2, figsize=(2 * side + 1.4, side + 0.9), layout="constrained")
-    _draw(left, np.asarray(matrix.latency_s), "one-way latency", format_duration, "Oranges")
-    _draw(right, np.asarray(matrix.bandwidth_bps), "bandwidth", format_rate, "Blues")
+    _draw(left, np.asarray(matrix.latency_s, dtype=float), "one-way latency", format_duration, "Oranges")
+    _draw(right, np.asarray(matrix.bandwidth_bps, dtype=float), "bandwidth", format_rate, "Blues")
     left.set_ylabel("from rank")
     figure.savefig(output, dpi=140)
     plt.close(figure)

@@ -47,7 +47,7 @@ def find_regimes(
             costs = [(here.of(plan, shape), plan.exchange) for plan in plans]
             best, exchange = min(costs, key=lambda cost: cost[0].seconds)
             winners[-1].append((exchange, best.algorithms[-1]))
-            speedups[row, column] = here.of(plain, shape).seconds / best.seconds
+            speedups[row, column] = here.of(plain, shape).seconds / best.seconds if best.seconds else 1.0
     return Regimes(
         num_ranks=model.num_ranks,
         ratio=ratio,

@@ -33,7 +33,7 @@ def main(check_after: list[int]) -> None:
             view = handle.network
             link = view.estimate.link
             changes = [change.what for change in view.changes]
-            print(json.dumps([link.latency_s, link.bandwidth_bps, changes]), flush=True)
+            print("view", json.dumps([link.latency_s, link.bandwidth_bps, changes]), flush=True)
     dist.barrier()
     handle.close()
     dist.barrier()
