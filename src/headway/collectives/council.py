@@ -32,7 +32,7 @@ from headway.collectives.wire import Pending, Wire
 _CALL, _ECHO, _ANSWER = (tag(SERVICE_LANE, place) for place in (2, 3, 4))
 _AGAIN, _LAST = 0.0, 1.0
 """What a call says: echo it and wait for another one, or report and wait for the answer."""
-_CALLING_S, _MOST_CALLS = 0.04, 8
+_CALLING_S, _LEAST_CALLS, _MOST_CALLS = 0.04, 3, 16
 _AT_ONCE_S = 1e-4
 _NUM_STAMPS = 2
 """Of an echo, before the report: when the call was there, and when the echo was sent."""
@@ -63,9 +63,9 @@ def calls_worth_making(latency_s: float) -> int:
     """Return how often to call in a council: more often where it is cheap, and threads that wake late count much.
 
     >>> calls_worth_making(0.001), calls_worth_making(0.03)
-    (8, 1)
+    (16, 3)
     """
-    return max(1, min(_MOST_CALLS, int(_CALLING_S / max(2 * latency_s, 1e-9))))
+    return max(_LEAST_CALLS, min(_MOST_CALLS, int(_CALLING_S / max(2 * latency_s, 1e-9))))
 
 
 class Council:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,8 +21,9 @@ _NUMBERS = 2
 """Of a record: when its largest collective began and ended."""
 _WHAT = ("latency", "bandwidth")
 _NUM_ANSWERS = 9
-_DELAY = 2
+_DELAY = 3
 """Steps from the one in which a council is held to the first in which its result counts."""
+_MOST_PAUSE_S = 0.02
 _WORTH_ADOPTING = 0.1
 """The link in force follows the estimate where they differ by more: choices do not flap."""
 PATIENCE_S = 86_400.0
@@ -45,10 +47,10 @@ class Monitor:
     A collective took from the moment the last rank began until the last one ended, by the clock of rank 0: neither
     stragglers nor clocks count. Of each exchange the largest one is reported. The council itself pins α. It is held on
     a thread and on connections of its own: everybody waits for the call from the beginning of the step, and rank 0
-    calls when the exchanges of the step are over and the network is idle. The result counts two steps later.
+    calls when the exchanges of the step are over and the network is idle. The result counts three steps later.
 
-    **Cost**: 3 α beside the training, up to 40 ms more where latency is small, and some 400 bytes a rank, every
-    ``interval`` steps, or every other step while a change is suspected; no other traffic. The step before a council
+    **Cost**: 8 α beside the training, or 40 ms where latency is small, and some 500 bytes a rank, every
+    ``interval`` steps, or every third step while a change is suspected; no other traffic. The step before a council
     has plain dense buckets averaged one after the other, so that each tells how long it takes.
 
     Args:
@@ -137,7 +139,9 @@ class Monitor:
         ).tolist()
 
     def _wait_for_end_of_step(self) -> None:
+        """Wait until the step's exchanges are over here, and a little longer, for what others still have to send."""
         self._step_is_over.wait()
+        time.sleep(min(self._estimator.estimate.link.latency_s, _MOST_PAUSE_S))
 
     def link_to_adopt(self, in_force: Link) -> Link:
         """Return the estimate if it is worth following, or else what is in force."""

@@ -21,11 +21,11 @@ _NUM_BETWEEN_FALSE_ALARMS = 3_000
 _MEMORY = 0.05
 _FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.03, 0.005, 0.2
 
-_NUM_LEARNING = 6
+_NUM_LEARNING = 4
 """So many observations after a start are for learning."""
-_NUM_CENTRING = 8
+_NUM_CENTRING = 6
 """So many more are for learning what deviations are like."""
-_DEAD_ZONE = 0.4
+_DEAD_ZONE = 0.3
 """As long as things are being learned, deviations count only by what they are larger than this."""
 _LEAST_REPLAYED, _MOST_REPLAYED = 3, 8
 """After a change the latest observations are taken in again, as many as the suspicion rested on."""
@@ -63,7 +63,7 @@ class ChangeDetector:
         return max(side.sum for side in self._sides.values()) >= max(_LEAST_ALARM, self._limit() / 2)
 
     def observe(self, deviation: float) -> bool:
-        """Take in (measured - expected) / expected; return whether it has changed."""
+        """Take in the logarithm of measured / expected; return whether it has changed."""
         clipped = max(-_CLIP, min(_CLIP, deviation))
         for sign, side in self._sides.items():
             side.add(sign * clipped)

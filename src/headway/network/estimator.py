@@ -15,6 +15,7 @@ _CLEAR_SHARE = 0.5
 """If they make up so much, all that is unusual about it is put down to β."""
 _TIMING_S = 3e-3
 """Clocks and threads are late by about so much now and then: of a transfer that takes no longer, little is certain."""
+_LEAST_RATIO = 1e-3
 _LEAST_LATENCY_S, _MOST_BPS = 1e-7, 1e13
 
 
@@ -76,7 +77,7 @@ class Estimator:
     """
 
     def __init__(self, first: Link) -> None:
-        self._alpha = Track(max(first.latency_s, _LEAST_LATENCY_S))
+        self._alpha = Track(max(first.latency_s, _LEAST_LATENCY_S), trusts_shorter=True)
         self._beta = Track(8 / min(first.bandwidth_bps, _MOST_BPS))
         self._latencies: ChangeWatch[float] = ChangeWatch()
         self._transfers: ChangeWatch[Observation] = ChangeWatch()
@@ -95,7 +96,7 @@ class Estimator:
         """Take in how long a small message took; return the change that it makes certain, if it does."""
         seconds = max(seconds, _LEAST_LATENCY_S)
         usual = self._latencies.usual or self._alpha.value
-        if self._latencies.raises(seconds, seconds / usual - 1):
+        if self._latencies.raises(seconds, math.log(seconds / usual)):
             return self._start_over("latency")
         self._alpha.learn(seconds)
         self._latencies.settle_on(self._alpha.value)
@@ -106,8 +107,7 @@ class Estimator:
         beta = self._transfers.usual or self._beta.value
         latency_s, bytes_s = transfer.rounds * self._alpha.value, transfer.num_bytes * beta
         share = bytes_s / (latency_s + bytes_s)
-        deviation = transfer.seconds / (latency_s + bytes_s) - 1
-        deviation *= _certainty(transfer)
+        deviation = math.log(max(transfer.seconds / (latency_s + bytes_s), _LEAST_RATIO)) * _certainty(transfer)
         if self._transfers.raises(transfer, deviation / share if share > _CLEAR_SHARE else deviation):
             return self._start_over("bandwidth")
         self._learn(transfer)

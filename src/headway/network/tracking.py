@@ -15,6 +15,7 @@ _UPWARD = 9.0
 _FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.05, 0.01, 0.5
 _NOISE_MEMORY = 0.05
 _LEAST_FACTOR = 0.02
+_SURE_GAIN = 0.8
 _NUM_FRESH, _FRESH_GAIN = 6, 0.5
 """So many observations after a change count half or more, whatever they are: what was before must not linger."""
 
@@ -29,10 +30,12 @@ class Track:
 
     Args:
         first: What is known at the start.
+        trusts_shorter: Whether an observation can be far below the value only because the value is wrong.
     """
 
-    def __init__(self, first: float) -> None:
+    def __init__(self, first: float, *, trusts_shorter: bool = False) -> None:
         self.value = first
+        self._trusts_shorter = trusts_shorter
         self._variance = _DOUBT**2
         self._noise = _FIRST_NOISE
         self._num_fresh = 0
@@ -62,5 +65,7 @@ class Track:
         if self._num_fresh > 0:
             self._num_fresh -= 1
             gain = max(gain, _FRESH_GAIN * share)
+        if self._trusts_shorter and deviation < -_OUTLIER * self._noise:
+            gain = max(gain, _SURE_GAIN)
         self.value *= max(1 + gain * deviation, _LEAST_FACTOR)
         self._variance = min((1 - gain) * self._variance / _KEEP, _DOUBT**2)
