@@ -15,7 +15,7 @@ _UPWARD = 9.0
 _FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.05, 0.01, 0.5
 _NOISE_MEMORY = 0.05
 _LEAST_FACTOR = 0.02
-_SURE_GAIN = 0.8
+_SURELY_SHORTER = 0.1
 _NUM_FRESH, _FRESH_GAIN = 6, 0.5
 """So many observations after a change count half or more, whatever they are: what was before must not linger."""
 
@@ -30,7 +30,8 @@ class Track:
 
     Args:
         first: What is known at the start.
-        trusts_shorter: Whether an observation can be far below the value only because the value is wrong.
+        trusts_shorter: Whether an observation can be far below the value only because the value is wrong: then it
+            takes its place.
     """
 
     def __init__(self, first: float, *, trusts_shorter: bool = False) -> None:
@@ -57,6 +58,10 @@ class Track:
     def learn(self, observed: float, share: float = 1.0) -> None:
         """Take an observation in, of which the value makes up a share; all teach how much noise is usual."""
         deviation = observed / self.value - 1
+        if self._trusts_shorter and deviation < -_SURELY_SHORTER:
+            self.value = observed
+            self.start_over()
+            return
         felt = min(abs(deviation) * share, _OUTLIER * self._noise)
         self._noise = min(max(self._noise + _NOISE_MEMORY * (1.25 * felt - self._noise), _LEAST_NOISE), _MOST_NOISE)
         variance = (self._noise / share) ** 2 * max(1.0, abs(deviation) * share / (_OUTLIER * self._noise))
@@ -65,7 +70,5 @@ class Track:
         if self._num_fresh > 0:
             self._num_fresh -= 1
             gain = max(gain, _FRESH_GAIN * share)
-        if self._trusts_shorter and deviation < -_OUTLIER * self._noise:
-            gain = max(gain, _SURE_GAIN)
         self.value *= max(1 + gain * deviation, _LEAST_FACTOR)
         self._variance = min((1 - gain) * self._variance / _KEEP, _DOUBT**2)
