@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -73,4 +75,5 @@ def check_picture(path: Path, flag: str, suffixes: Sequence[str]) -> None:
     if importlib.util.find_spec(library) is None:
         raise ValueError(f"{flag} needs {library}: pip install 'headway[plot]'")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

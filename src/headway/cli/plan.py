@@ -23,7 +23,7 @@ Examples:
 
   headway plan --params 25.6M --workers 8 --latency 4ms --bandwidth 1gbps --ratio 0.01
 
-  headway plan --module torchvision.models:resnet50 --workers 8 --latency 20ms --bandwidth 100mbps
+  headway plan --module my_package.models:make_model --workers 8 --latency 20ms --bandwidth 100mbps
 
   headway plan --params 25.6M --workers 4,8,16 --ratio 0.01 --map regimes.png
 """
@@ -128,7 +128,7 @@ def _numels_of_module(name: str) -> list[int]:
 
     package, _, factory = name.partition(":")
     if not factory:
-        raise ValueError(f"--module is {name!r}, but must be package:factory, such as torchvision.models:resnet18")
+        raise ValueError(f"--module is {name!r}, but must be package:factory, such as my_package.models:make_model")
     sys.path.insert(0, "")
     try:
         made = getattr(importlib.import_module(package), factory)()

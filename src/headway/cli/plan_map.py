@@ -27,11 +27,11 @@ def draw(numels: Sequence[int], counts: Sequence[int], ratios: Sequence[float], 
     """Draw a panel for each number of workers and each ratio."""
     shape = Shape(tuple(numels))
     console = Console(stderr=True)
-    panels = []
+    speeds = {num_ranks: rehearsed(CONTENDERS, num_ranks) for num_ranks in counts}
     cases = list(itertools.product(counts, ratios))
+    panels = []
     for num_ranks, ratio in track(cases, "regimes", console=console, disable=not console.is_terminal):
-        speeds = rehearsed(CONTENDERS, num_ranks)
-        model = CostModel(num_ranks, Calibration(link=_ANY_LINK), speeds)
+        model = CostModel(num_ranks, Calibration(link=_ANY_LINK), speeds[num_ranks])
         panels.append(find_regimes(model, shape, ratio, _LATENCIES_S, _BANDWIDTHS_BPS))
     columns = len(ratios) if len(counts) > 1 and len(ratios) > 1 else None
     draw_regime_map(

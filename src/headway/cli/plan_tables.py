@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -173,7 +174,7 @@ class ModelReport:
 
     def _table_of_options(self) -> Table:
         (outlook,) = self._outlooks
-        table = Table(title=f"{self._title()}, {100 * outlook.ratio:g}%")
+        table = Table(title=f"{self._title()}, {100 * outlook.ratio:g}%", box=box.SIMPLE, pad_edge=False)
         for column in ("exchange", "algorithm", "ms", "MB", "α", "β", "CPU", "work"):
             table.add_column(column, justify="left" if len(column) > _LONG else "right", no_wrap=True)
         for exchange, best in outlook.best_of_each.items():
@@ -236,7 +237,7 @@ def _cells(option: Option, compute_s: float) -> list[str]:
         option.plan.exchange,
         cost.algorithms[-1],
         f"{1e3 * (cost.seconds + compute_s):,.1f}",
-        f"{cost.wire_bytes / 1e6:,.2f}",
+        f"{cost.wire_bytes / 1e6:,.1f}",
         *[f"{share / cost.seconds:.0%}" if cost.seconds else "-" for share in shares],
     ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -24,6 +26,7 @@ _NUM_ANSWERS = 9
 _DELAY = 3
 """Steps from the one in which a council is held to the first in which its result counts."""
 _MOST_PAUSE_S = 0.02
+_LEAVING_S = 2.0
 _WORTH_ADOPTING = 0.1
 """The link in force follows the estimate where they differ by more: choices do not flap."""
 PATIENCE_S = 86_400.0
@@ -72,6 +75,7 @@ class Monitor:
         self._step_is_over = threading.Event()
         self._answer: list[float] = []
         self.view = NetworkView(estimate=self._estimator.estimate)
+        atexit.register(self.leave)
 
     def is_due(self, step: int) -> bool:
         """Return whether a council is to be held in a step; all ranks say the same."""
@@ -111,8 +115,15 @@ class Monitor:
         self._step_is_over.set()
         self._executor.abandon()
 
+    def leave(self) -> None:
+        """At the end of the process: let a council that is under way end, and do not wait long for it."""
+        self._step_is_over.set()
+        with contextlib.suppress(Exception):
+            self._engine.drain(_LEAVING_S)
+
     def close(self) -> None:
         """End the thread and the connections."""
+        atexit.unregister(self.leave)
         self._step_is_over.set()
         self._engine.close()
         self._executor.close()

@@ -11,6 +11,8 @@ from headway.network.tracking import Track
 
 _TELLING_SHARE = 0.2
 """A transfer tells of β if bytes make up so much of its time."""
+_LEAST_BYTES = 1 << 16
+"""What is smaller takes as long as threads take to wake: it tells nothing of β."""
 _CLEAR_SHARE = 0.5
 """If they make up so much, all that is unusual about it is put down to β."""
 _TIMING_S = 3e-3
@@ -103,7 +105,9 @@ class Estimator:
         return None
 
     def observe(self, transfer: Observation) -> Change | None:
-        """Take in a transfer; return the change that it makes certain, if it does."""
+        """Take in a transfer, if it is large enough; return the change that it makes certain, if it does."""
+        if transfer.num_bytes < _LEAST_BYTES:
+            return None
         beta = self._transfers.usual or self._beta.value
         latency_s, bytes_s = transfer.rounds * self._alpha.value, transfer.num_bytes * beta
         share = bytes_s / (latency_s + bytes_s)

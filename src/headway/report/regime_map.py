@@ -105,7 +105,8 @@ def _draw_picture(panels: Sequence[Regimes], output: Path, title: str, columns: 
     handles = [
         Patch(facecolor=colours[winner], edgecolor="0.4", linewidth=0.5, label=_label(winner)) for winner in winners
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), frameon=False, fontsize=9)
+    ncols = min(len(handles), columns + 1)
+    figure.legend(handles=handles, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9)
     for axes in grid[-1]:
         axes.set_xlabel("bandwidth of a NIC", fontsize=9)
     for axes in grid[:, 0]:
