@@ -63,7 +63,7 @@ def tournament(num_ranks: int) -> Iterator[Matching]:
     """Yield matchings in which every two ranks meet exactly once.
 
     >>> list(tournament(4))
-    [[3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]]
+    [[3, 2, 1, 0], [2, 3, 0, 1], [1, 0, 3, 2]]
     """
     seats: list[int | None] = list(range(num_ranks))
     if num_ranks % 2:
