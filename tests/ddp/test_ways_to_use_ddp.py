@@ -267,18 +267,20 @@ def test_a_backward_after_close_says_what_to_do(pool):
         assert "wrap the model anew" in said
 
 
-def disagree() -> str:
+def disagree(name: str, values: list) -> str:
     ddp = wrap(mlp())
+    options = TOPK | {"link": LINK, "timeout_s": 20, name: values[dist.get_rank()]}
     try:
-        headway.attach(ddp, config_of(TOPK | {"ratio": 0.1 + dist.get_rank() / 10}))
+        headway.attach(ddp, headway.Fixed(**options))
     except ValueError as error:
         return str(error)
     return "nothing was said"
 
 
-def test_ranks_with_different_configurations_are_told(pool):
+@pytest.mark.parametrize(("name", "values"), [("ratio", [0.1, 0.2]), ("interval", [0, 3]), ("link", [LINK, None])])
+def test_ranks_with_different_configurations_are_told(pool, name, values):
     assert (
-        pool.run(disagree, num_ranks=2)
+        pool.run(disagree, name, values, num_ranks=2)
         == ["ranks [1] have another configuration than rank 0: give the same to all"] * 2
     )
 

@@ -166,3 +166,21 @@ def test_a_start_under_gaussian_noise_raises_few_false_alarms(seed):
     estimator = Estimator(BEFORE)
     alarms = sum(estimator.observe_latency(0.02 * (1 + source.gauss(0, 0.1))) is not None for _ in range(300))
     assert alarms <= 3
+
+
+def test_small_transfers_tell_nothing_of_bandwidth():
+    """They take as long as threads take to wake."""
+    estimator = Estimator(BEFORE)
+    for _ in range(100):
+        assert estimator.observe(Observation(rounds=1, num_bytes=9_000, seconds=0.05)) is None
+    assert estimator.estimate.link.bandwidth_bps == pytest.approx(BEFORE.bandwidth_bps)
+
+
+def test_a_latency_that_falls_is_known_at_once_whatever_the_noise_was():
+    source = random.Random(0)
+    estimator = Estimator(BEFORE)
+    for _ in range(50):
+        estimator.observe_latency(0.032 * (1 + source.uniform(0, 1)))
+    for _ in range(3):
+        estimator.observe_latency(0.016)
+    assert estimator.estimate.link.latency_s == pytest.approx(0.016, rel=0.1)

@@ -54,6 +54,7 @@ def test_regimes_are_what_the_model_says_point_by_point():
 def test_one_worker_is_no_trouble():
     alone = CostModel(1, Calibration(link=Link(latency_s=0.1, bandwidth_bps=1e6)))
     assert Outlook(alone, SHAPE, 0.01).best.cost.seconds == 0
+    assert find_regimes(alone, SHAPE, 0.01, (0.1,), (1e6,)).speedups.tolist() == [[1.0]]
 
 
 @pytest.mark.parametrize("ratio", [0.0, 2.0])

@@ -27,8 +27,8 @@ class Fixed:
         fusion: "bucket" (each as it comes), "step" (all of a step in one exchange) or "auto".
         bits: 8 or 4, of "quantized".
         link: The network, for what is "auto"; measured when the hook is made, and followed from then on, if not given.
-        interval: Steps between councils, in which ranks combine what they have measured and follow the link; 0 for
-            none. With ``link`` there are none either.
+        interval: Steps between councils, in which ranks combine what they have measured and follow the link; one in
+            three at most, 0 for none. With ``link`` there are none either.
         seed: Of random numbers; the same on all ranks.
         timeout_s: How long a collective may take before ranks that do not answer are given up.
         debug: Compare what ranks do before each collective; by default only if ``HEADWAY_DEBUG=1``.

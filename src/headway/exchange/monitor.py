@@ -180,7 +180,7 @@ class Monitor:
         return torch.tensor([*flags, *links, now.latency_error, now.bandwidth_error], dtype=torch.float64)
 
     def _adopt(self, answer: list[float]) -> None:
-        moved, is_eager, (errors) = answer[:2], answer[2], answer[7:]
+        moved, is_eager, errors = answer[:2], answer[2], answer[7:]
         before = Link(latency_s=answer[3], bandwidth_bps=answer[4])
         link = Link(latency_s=answer[5], bandwidth_bps=answer[6])
         changes = [Change(what=what, before=before, after=link) for what, has in zip(_WHAT, moved, strict=True) if has]

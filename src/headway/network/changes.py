@@ -31,12 +31,10 @@ _LEAST_REPLAYED, _MOST_REPLAYED = 3, 8
 """After a change the latest observations are taken in again, as many as the suspicion rested on."""
 _SLOWLY = 0.02
 """How fast what is usual follows, in the long run."""
-_FEW = 3
-"""Of so many suspicious observations none is taken for noise."""
 
 
 class ChangeDetector:
-    """Watches relative deviations from what is expected, by a two-sided CUSUM.
+    """Watches deviations from what is expected, as logarithms of the ratio, by a two-sided CUSUM.
 
         sum = max(0, sum + d - 5%), and the same for -d;  an alarm when a sum reaches h, and three deviations bear it
 
@@ -132,7 +130,7 @@ class ChangeWatch(Generic[T]):
         if self._detector.num_suspicious == 0:
             self._num_centred += 1
             self._centre += max(_SLOWLY, 1 / self._num_centred) * (deviation - self._centre)
-        if self._num_centred > 1 and self._detector.num_suspicious < _FEW:  # a move under way is not noise
+        if self._num_centred > 1 and self._detector.num_suspicious < _LEAST_WITNESSES:  # a move under way is not noise
             self._detector.learn_noise(deviation - self._centre)
 
     @property

@@ -16,6 +16,7 @@ _FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.05, 0.01, 0.5
 _NOISE_MEMORY = 0.05
 _LEAST_FACTOR = 0.02
 _SURELY_SHORTER = 0.1
+"""By so much an observation must be below the value to take its place, where shorter ones are trusted."""
 _NUM_FRESH, _FRESH_GAIN = 6, 0.5
 """So many observations after a change count half or more, whatever they are: what was before must not linger."""
 
