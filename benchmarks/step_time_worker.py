@@ -144,7 +144,7 @@ def main() -> None:
         ddp = make()
         seconds = measure(ddp)
         handle = getattr(ddp, "handle", None)
-        chosen = "" if handle is None else f"{handle.plan.fusion}, {handle.history[-1].algorithm}"
+        chosen = "" if handle is None else f"{handle.plan.fusion}, {handle.records[-1].algorithm}"
         if dist.get_rank() == 0:
             print(json.dumps({"name": name, "seconds": seconds, "chosen": chosen}), flush=True)
         if handle is not None:

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 from headway.errors import HeadwayError, LabError, MessageError, MismatchError, PeerLost
 
 if TYPE_CHECKING:
-    from headway import collectives, compress, exchange, kernels, lab, network
-    from headway.ddp import Fixed, HookState, Statistics, attach, hook
+    from headway import collectives, compress, exchange, kernels, lab, network, tuner
+    from headway.ddp import Adaptive, Fixed, HookState, Statistics, attach, hook
     from headway.exchange import ExchangeRecord, NetworkView, Plan
     from headway.network import Link
+    from headway.tuner import Decision
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Adaptive",
+    "Decision",
     "ExchangeRecord",
     "Fixed",
     "HeadwayError",
@@ -37,12 +40,14 @@ __all__ = [
     "kernels",
     "lab",
     "network",
+    "tuner",
 ]
 
 _ROOM_OF = {
-    **dict.fromkeys(("Fixed", "HookState", "Statistics", "attach", "hook"), "ddp"),
+    **dict.fromkeys(("Adaptive", "Fixed", "HookState", "Statistics", "attach", "hook"), "ddp"),
     **dict.fromkeys(("ExchangeRecord", "NetworkView", "Plan"), "exchange"),
     "Link": "network",
+    "Decision": "tuner",
 }
 
 

@@ -40,7 +40,7 @@ def accuracy(config: dict | None) -> float:
         nn.functional.cross_entropy(ddp(images[picked]), labels[picked]).backward()
         optimizer.step()
     if handle is not None:
-        assert handle.history[-1].wire_bytes < 0.3 * handle.history[-1].dense_bytes
+        assert handle.records[-1].wire_bytes < 0.3 * handle.records[-1].dense_bytes
         handle.close()
     with torch.no_grad():
         return float((ddp.module(images[:num_test]).argmax(dim=1) == labels[:num_test]).float().mean())

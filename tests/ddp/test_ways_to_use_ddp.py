@@ -180,7 +180,7 @@ def many_small_buckets(options: dict) -> bytes:
         optimizer.zero_grad()
         nn.functional.cross_entropy(ddp(inputs.repeat(1, 8)), targets).backward()
         optimizer.step()
-    assert len({record.bucket for record in handle.history}) >= 2
+    assert len({record.bucket for record in handle.records}) >= 2
     handle.close()
     return bits(parameters_of(ddp))
 
@@ -201,7 +201,7 @@ def plain_way() -> bytes:
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
     for step in range(5):
         step_once(ddp, optimizer, step)
-    assert state.history[-1].exchange == "allgather_topk"
+    assert state.records[-1].exchange == "allgather_topk"
     state.close()
     return bits(parameters_of(ddp))
 
@@ -341,7 +341,7 @@ def test_wrong_use_says_what_to_do(pool):
         assert link.startswith("link is '20ms', but must be a headway.Link")
         assert timeout.startswith("timeout_s is 0")
         assert seed.startswith("seed is 1.5")
-        assert config == "config is a str, but must be a headway.Fixed(...)"
+        assert config == "config is a str, but must be a headway.Adaptive(...) or headway.Fixed(...)"
         assert bare == "attach takes a DistributedDataParallel model, not Sequential: wrap the model first, then attach"
         assert twice.startswith("this model has a communication hook, and DDP takes one for life")
         assert "must be one of dense, allgather_topk" in unknown

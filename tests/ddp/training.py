@@ -55,7 +55,7 @@ def train(
     losses = [step_once(ddp, optimizer, step) for step in range(num_steps)]
     seen: dict[str, Any] = {"parameters": parameters_of(ddp), "losses": losses}
     if handle is not None:
-        seen |= {"plan": handle.plan, "history": handle.history, "statistics": handle.statistics()}
+        seen |= {"plan": handle.plan, "history": handle.records, "statistics": handle.statistics()}
         handle.close()
     return seen
 

@@ -131,7 +131,7 @@ def report_with_many_records() -> int:
     monitor = Monitor(executor, BEFORE, 1)
     heard: list[torch.Tensor] = []
     decide = monitor._decide
-    monitor._decide = lambda records, hearing: (heard.append((records, hearing)), decide(records, hearing))[1]
+    monitor._decide = lambda step, records, hearing: (heard.append((records, hearing)), decide(step, records, hearing))[1]
     clock = Clock(0.0)
     monitor.start(1, [record_of(step, BEFORE, executor.rank, clock) for step in range(100)])
     monitor.end_step()

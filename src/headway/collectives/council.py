@@ -48,15 +48,24 @@ class Hearing:
     """One way between rank 0 and each rank; 0 for rank 0 itself."""
     offsets_s: list[float]
     """By how much each rank's clock (`time.perf_counter`) is ahead of rank 0's."""
+    num_calls: int = 1
+    """How often rank 0 called."""
 
     @property
     def usual_latency_s(self) -> float:
         """The median over the other ranks: neither the nearest one nor one that was slow to answer stands for all."""
-        return statistics.median(self.latencies_s[1:])
+        return usual_latency_s(self.latencies_s[1:])
+
+
+def usual_latency_s(latencies_s: Sequence[float]) -> float:
+    """Return what stands for all pairs of ranks."""
+    return statistics.median(latencies_s)
 
 
 Decide = Callable[[Hearing], Tensor]
 """From reports to the answer; called at rank 0 only."""
+Reconsider = Callable[[float], int]
+"""From the usual latency, as far as it is known before the last call, to how many calls there should be."""
 
 
 def calls_worth_making(latency_s: float) -> int:
@@ -79,10 +88,19 @@ class Council:
         report: This rank's numbers (float64), as many as everybody's.
         num_answers: How many numbers the answer has.
         num_calls: How often rank 0 calls.
+        reconsider: May ask for more calls before the last one is made.
     """
 
     def __init__(
-        self, wire: Wire, rank: int, chair: int, peers: Sequence[int], report: Tensor, num_answers: int, num_calls: int
+        self,
+        wire: Wire,
+        rank: int,
+        chair: int,
+        peers: Sequence[int],
+        report: Tensor,
+        num_answers: int,
+        num_calls: int,
+        reconsider: Reconsider = lambda _: 0,
     ) -> None:
         assert report.dtype == torch.float64
         self._wire = wire
@@ -90,6 +108,7 @@ class Council:
         self._chair = chair
         self._peers = list(peers)
         self._num_calls = num_calls
+        self._reconsider = reconsider
         num_ranks = max(chair, *peers, 0) + 1
         self._reports = torch.zeros(num_ranks, _NUM_STAMPS + report.numel(), dtype=torch.float64)
         self._reports[rank, _NUM_STAMPS:] = report
@@ -136,14 +155,22 @@ class Council:
             self._expect(self._answer, self._chair, _ANSWER)
 
     def _preside(self, decide: Decide) -> None:
-        for number in range(1, self._num_calls + 1):
-            is_last = number == self._num_calls
-            self._call_all(_LAST if is_last else _AGAIN)
-            if not is_last:
-                self._expect_echoes(is_last=number + 1 == self._num_calls)
-        latencies_s = [shortest_s / 2 for shortest_s in self._shortest_s]
-        reports = self._reports[:, _NUM_STAMPS:]
-        self._answer.copy_(decide(Hearing(reports=reports, latencies_s=latencies_s, offsets_s=self._offsets_s)))
+        number = 1
+        while number < self._num_calls:
+            self._call_all(_AGAIN)
+            number += 1
+            if number == self._num_calls:
+                usual_s = usual_latency_s([self._shortest_s[peer] / 2 for peer in self._peers])
+                self._num_calls = max(number, self._reconsider(usual_s))
+            self._expect_echoes(is_last=number == self._num_calls)
+        self._call_all(_LAST)
+        hearing = Hearing(
+            reports=self._reports[:, _NUM_STAMPS:],
+            latencies_s=[shortest_s / 2 for shortest_s in self._shortest_s],
+            offsets_s=self._offsets_s,
+            num_calls=self._num_calls,
+        )
+        self._answer.copy_(decide(hearing))
         for peer in self._peers:
             self._send(self._answer, peer, _ANSWER)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headway.collectives import agreement
 from headway.collectives.catalogue import build_for
-from headway.collectives.council import Council, Decide, Hearing
+from headway.collectives.council import Council, Decide, Hearing, Reconsider
 from headway.collectives.groups import OwnGroups, native_all_gather
 from headway.collectives.lane import Lane
 from headway.collectives.lanes import Lanes
@@ -207,6 +207,7 @@ class Executor:
         *,
         ready: Callable[[], None] = lambda: None,
         num_calls: int = 1,
+        reconsider: Reconsider = lambda _: 0,
     ) -> Tensor:
         """Report some numbers to rank 0, and return what it answers to all.
 
@@ -216,6 +217,8 @@ class Executor:
             decide: Called at rank 0, with the reports and the latency and clock of every rank; returns the answer.
             ready: Called at rank 0 before it turns to the others; returns when it is time to.
             num_calls: How often rank 0 calls, for a surer latency; what it is elsewhere does not matter.
+            reconsider: Called at rank 0 before the last of several calls, with the usual latency so far; returns how
+                many calls there should be.
         """
         what = f"council of {self.num_ranks} ranks"
         council: list[Council] = []
@@ -225,7 +228,8 @@ class Executor:
             return frozenset() if waits_for is None else frozenset([waits_for])
 
         with self._call(what, what, report, waited_for), self._all_or_nothing():
-            council.append(Council(self._wire, self.rank, 0, self._nearest_first, report, num_answers, num_calls))
+            peers = self._nearest_first
+            council.append(Council(self._wire, self.rank, 0, peers, report, num_answers, num_calls, reconsider))
             answer = council[0].hold(decide, self._deadline, ready=ready)
             self._nearest_first = council[0].nearest_first
             return answer

@@ -7,25 +7,27 @@ from typing import Any
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from headway.ddp.config import Fixed
+from headway.ddp.config import Adaptive, Fixed
 from headway.ddp.hook_state import HookState, hook
 
 
-def attach(module: Module, config: Fixed | Any = None) -> HookState:
+def attach(module: Module, config: Fixed | Adaptive | Any = None) -> HookState:
     """Let Headway average the gradients of a DDP model from now on. Every rank calls it.
 
     Args:
         module: The model, wrapped in DistributedDataParallel, without a communication hook.
-        config: What to do; dense by default.
+        config: What to do: `Adaptive`, the default, chooses live; `Fixed` does what it is told.
 
     Returns:
-        The handle: ``plan``, ``history``, ``statistics()``, ``state_dict()``, ``load_state_dict()`` and ``close()``.
+        The handle: ``plan``, ``history``, ``records``, ``network``, ``statistics()``, ``state_dict()``,
+        ``load_state_dict()`` and ``close()``.
     """
     if not isinstance(module, DistributedDataParallel):
         kind = type(module).__name__
         raise ValueError(f"attach takes a DistributedDataParallel model, not {kind}: wrap the model first, then attach")
-    if config is not None and not isinstance(config, Fixed):
-        raise ValueError(f"config is a {type(config).__name__}, but must be a headway.Fixed(...)")
+    if config is not None and not isinstance(config, (Fixed, Adaptive)):
+        kind = type(config).__name__
+        raise ValueError(f"config is a {kind}, but must be a headway.Adaptive(...) or headway.Fixed(...)")
     if module._comm_hooks:
         raise ValueError("this model has a communication hook, and DDP takes one for life: wrap the model anew")
     state = HookState(config, module=module.module, group=module.process_group)

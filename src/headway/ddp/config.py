@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from headway.collectives.executor import DEFAULT_TIMEOUT_S
-from headway.exchange import Plan
+from headway.exchange import EXCHANGES, Plan
 from headway.kernels import ValueFormat
 from headway.network import Link
+from headway.tuner import Policy, WarmUp, all_plans, policy_of, ratios_between
+
+DEFAULT_EXCHANGES = ("dense", "allgather_topk", "star_topk", "var_topk", "quantized")
+"""What `Adaptive` chooses from. Layerwise top-k and MSTopk are never better than top-k, and random-k may diverge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +58,9 @@ class Fixed:
         _ = self.plan
         if self.link is not None and not isinstance(self.link, Link):
             raise ValueError(f"link is {self.link!r}, but must be a headway.Link(latency_s=..., bandwidth_bps=...)")
-        if not (isinstance(self.timeout_s, (int, float)) and 0 < self.timeout_s < 1e9):
-            raise ValueError(f"timeout_s is {self.timeout_s!r}, but must be a number of seconds above 0")
         if not (isinstance(self.interval, int) and self.interval >= 0):
             raise ValueError(f"interval is {self.interval!r}, but must be a number of steps, or 0 for no councils")
-        if not isinstance(self.seed, int):
-            raise ValueError(f"seed is {self.seed!r}, but must be an integer")
+        _check_common(self.seed, self.timeout_s)
 
     @property
     def plan(self) -> Plan:
@@ -70,3 +74,81 @@ class Fixed:
             fusion=self.fusion,
             bits=self.bits,
         )
+
+    @property
+    def fingerprint(self) -> int:
+        """A number that is the same for what must be the same on all ranks."""
+        return zlib.crc32(repr((self.plan, self.link, self.seed, self.interval)).encode())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adaptive:
+    """The plan is chosen live, from what the network and the gradients are like.
+
+    Args:
+        policy: "balanced" (least time to learn the same), "fast" (the shortest step that still teaches), "accurate"
+            (the shortest that sends most of the gradient), "goodput", "knee", or a callable that takes a
+            `headway.tuner.Front` and returns a score for each of its plans.
+        min_ratio: The least share of entries to send.
+        max_ratio: The largest, beside all of them.
+        exchanges: Which to choose from, by name; "dense" is always among them.
+        warm_up: Steps over which the least ratio falls from ``max_ratio`` to ``min_ratio``; 0 for none.
+        interval: Steps between thorough councils, in which latency is measured well and gain curves are taken; more
+            while nothing changes, fewer when something does. Brief ones are held every third step.
+        journal: A file that rank 0 writes its decisions to, a line of JSON each.
+        seed: Of random numbers; the same on all ranks.
+        timeout_s: How long a collective may take before ranks that do not answer are given up.
+        debug: Compare what ranks do before each collective; by default only if ``HEADWAY_DEBUG=1``.
+
+    >>> len(Adaptive(exchanges=("allgather_topk",)).plans)
+    662
+    """
+
+    policy: str | Policy = "balanced"
+    min_ratio: float = 0.001
+    max_ratio: float = 0.1
+    exchanges: tuple[str, ...] = DEFAULT_EXCHANGES
+    warm_up: int = 20
+    interval: int = 10
+    journal: Path | str | None = None
+    seed: int = 0
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    debug: bool | None = None
+
+    def __post_init__(self) -> None:
+        policy_of(self.policy)
+        ratios = (self.min_ratio, self.max_ratio)
+        if not (all(isinstance(ratio, (int, float)) for ratio in ratios) and 0 < self.min_ratio <= self.max_ratio <= 1):
+            raise ValueError(
+                f"min_ratio is {self.min_ratio!r} and max_ratio {self.max_ratio!r}, but it must be "
+                "0 < min_ratio <= max_ratio <= 1"
+            )
+        if not (isinstance(self.exchanges, tuple) and set(self.exchanges) <= set(EXCHANGES)):
+            raise ValueError(f"exchanges is {self.exchanges!r}, but must be some of {', '.join(EXCHANGES)}, in a tuple")
+        for name, least in (("warm_up", 0), ("interval", 1)):
+            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= least):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, but must be a number of steps, {least} or more")
+        _check_common(self.seed, self.timeout_s)
+
+    @cached_property
+    def plans(self) -> list[Plan]:
+        """All plans to choose from, the same on all ranks."""
+        exchanges = dict.fromkeys(("dense", *self.exchanges))
+        return all_plans(ratios_between(self.min_ratio, self.max_ratio), exchanges)
+
+    @property
+    def falling(self) -> WarmUp:
+        """How the least ratio falls."""
+        return WarmUp(min_ratio=self.min_ratio, max_ratio=self.max_ratio, num_steps=self.warm_up)
+
+    @property
+    def fingerprint(self) -> int:
+        """A number that is the same for what must be the same on all ranks; only rank 0 asks the policy."""
+        return zlib.crc32(repr((self.plans, self.warm_up, self.seed, self.interval)).encode())
+
+
+def _check_common(seed: int, timeout_s: float) -> None:
+    if not (isinstance(timeout_s, (int, float)) and 0 < timeout_s < 1e9):
+        raise ValueError(f"timeout_s is {timeout_s!r}, but must be a number of seconds above 0")
+    if not isinstance(seed, int):
+        raise ValueError(f"seed is {seed!r}, but must be an integer")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import zlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -13,9 +12,9 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn import Module
 
-from headway.collectives import Executor
+from headway.collectives import NATIVE, Executor
 from headway.ddp import checkpoint
-from headway.ddp.config import Fixed
+from headway.ddp.config import Adaptive, Fixed
 from headway.ddp.statistics import Statistics
 from headway.ddp.streams import after_backward, future_for
 from headway.exchange import (
@@ -30,11 +29,15 @@ from headway.exchange import (
     Monitor,
     NetworkView,
     Plan,
+    warm_up,
 )
 from headway.exchange.monitor import PATIENCE_S
-from headway.kernels import warm_up
+from headway.kernels import warm_up as compile_kernels
 from headway.network import Calibration, Link, calibrate
+from headway.tuner import Controller, Decision, Journal, policy_of
 
+_ALONE = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
+"""What there is to do without anybody else."""
 _UNKNOWN_LINK = Link(latency_s=0.0, bandwidth_bps=1e11)
 
 
@@ -68,35 +71,64 @@ class HookState:
     """
 
     def __init__(
-        self, config: Fixed | None = None, *, module: Module | None = None, group: dist.ProcessGroup | None = None
+        self,
+        config: Fixed | Adaptive | None = None,
+        *,
+        module: Module | None = None,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
-        self.config = config or Fixed()
-        plan = self.config.plan
-        if plan.exchange != "dense":
-            warm_up()  # now, and not in the middle of a step that others wait for
+        self.config = config or Adaptive()
+        if isinstance(self.config, Adaptive) or self.config.plan.exchange != "dense":
+            compile_kernels()  # now, and not in the middle of a step that others wait for
         self._group = group
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
         self._check_agreement()
         self._history = History()
-        channel = ExecutorChannel(self._executor, self._cost_model(plan))
+        channel = ExecutorChannel(self._executor, self._cost_model())
+        self._controller = self._controller_of(channel)
         self._monitor = self._monitor_of(channel)
-        self._averager = Averager(channel, lambda _step: plan, self._history, self.config.seed, self._monitor)
+        self._averager = Averager(
+            channel, self._plan_of, self._history, self.config.seed, self._monitor, self._controller
+        )
         self._engine = Engine()
         self._names = _Names(module)
         self._open: dict[Future[Tensor], Tensor] = {}
 
-    def _cost_model(self, plan: Plan) -> CostModel:
+    def _plan_of(self, step: int) -> Plan:
+        if isinstance(self.config, Fixed):
+            return self.config.plan
+        return _ALONE if self._controller is None else self._controller.plan_of(step)
+
+    def _cost_model(self) -> CostModel:
         """Measure network and machine, as far as that matters."""
+        num_ranks = self._executor.num_ranks
+        if isinstance(self.config, Adaptive):
+            if num_ranks == 1:
+                return CostModel(1, Calibration(link=_UNKNOWN_LINK))
+            return CostModel(num_ranks, calibrate(self._executor), warm_up(self._executor, self.config.plans))
         calibration = Calibration(link=self.config.link or _UNKNOWN_LINK)
-        if self.config.link is None and (plan.needs_link or self.config.interval > 0):
+        if self._link is None and (self.config.plan.needs_link or self.config.interval > 0):
             calibration = calibrate(self._executor)
-        return CostModel(self._executor.num_ranks, calibration)
+        return CostModel(num_ranks, calibration)
+
+    def _controller_of(self, channel: ExecutorChannel) -> Controller | None:
+        if isinstance(self.config, Fixed) or channel.num_ranks == 1:
+            return None
+        journal = Journal(self.config.journal) if channel.rank == 0 else None
+        policy = policy_of(self.config.policy)
+        return Controller(self.config.plans, policy, self.config.falling, channel.costs, journal)
 
     def _monitor_of(self, channel: ExecutorChannel) -> Monitor | None:
-        if self.config.interval == 0 or self.config.link is not None or channel.num_ranks == 1:
+        if self.config.interval == 0 or self._link is not None or channel.num_ranks == 1:
             return None
         executor = Executor(self._group, timeout_s=PATIENCE_S, debug=self.config.debug, cpu_only=True)
-        return Monitor(executor, channel.link, self.config.interval, timeout_s=self.config.timeout_s)
+        timeout_s = self.config.timeout_s
+        return Monitor(executor, channel.link, self.config.interval, self._controller, timeout_s=timeout_s)
+
+    @property
+    def _link(self) -> Link | None:
+        """The link, if the user has told it."""
+        return self.config.link if isinstance(self.config, Fixed) else None
 
     def submit(self, bucket: GradBucket) -> Future[Tensor]:
         """Hand a bucket to the engine; the future is its buffer, averaged."""
@@ -143,8 +175,8 @@ class HookState:
 
     def _check_agreement(self) -> None:
         """Find out now if ranks were configured differently, and not by a deadline in the middle of training."""
-        own = zlib.crc32(repr((self.config.plan, self.config.link, self.config.seed, self.config.interval)).encode())
-        everyone = self._executor.all_gather(torch.tensor([own]), "native").flatten().tolist()
+        own = torch.tensor([self.config.fingerprint])
+        everyone = self._executor.all_gather(own, "native").flatten().tolist()
         if len(set(everyone)) > 1:
             self._executor.close()
             odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
@@ -156,8 +188,13 @@ class HookState:
         return self._averager.plan
 
     @property
-    def history(self) -> tuple[ExchangeRecord, ...]:
-        """The latest records, oldest first."""
+    def history(self) -> tuple[Decision, ...]:
+        """The latest decisions about the plan, oldest first: what was known, what was chosen, and why."""
+        return () if self._controller is None else self._controller.decisions
+
+    @property
+    def records(self) -> tuple[ExchangeRecord, ...]:
+        """The latest exchanges of this rank, oldest first."""
         return self._history.records
 
     @property
@@ -172,7 +209,7 @@ class HookState:
     def state_dict(self) -> dict[str, Any]:
         """Return residuals, thresholds, step and all that decides what comes next. Between steps, on every rank."""
         self._engine.drain()
-        return checkpoint.save(self._averager)
+        return {**checkpoint.save(self._averager), "plan": vars(self._plan_of(self._averager.step))}
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Go on from a state; one of another number of ranks or another model is refused.
@@ -183,10 +220,14 @@ class HookState:
         """
         self._engine.drain()
         if self._monitor is not None:
-            self._monitor.forget()
+            self._monitor.end_council()
         checkpoint.load(self._averager, state, self._names.parameters, strict=strict)
-        if self.config.link is not None:
-            self._averager.channel.link = self.config.link
+        if self._monitor is not None:
+            self._monitor.restart(self._averager.step)
+        if self._controller is not None and isinstance(state.get("plan"), Mapping):
+            self._controller.resume(state["plan"])
+        if self._link is not None:
+            self._averager.channel.link = self._link
 
     def close(self) -> None:
         """End the engine and close the process groups, once training is over; a second call does nothing."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headway.collectives import NATIVE
 from headway.compress import BucketMemory
+from headway.exchange.advisor import Advisor
 from headway.exchange.base import Job
 from headway.exchange.catalogue import exchange_of
 from headway.exchange.channel import ExecutorChannel
@@ -22,6 +23,7 @@ from headway.exchange.memories import Memories
 from headway.exchange.monitor import Monitor
 from headway.exchange.plan import AUTO, Plan
 from headway.exchange.records import ExchangeRecord, History
+from headway.kernels import gain_curve
 
 FUSED = -1
 """The bucket number of a record that is about all buckets of a step."""
@@ -59,6 +61,7 @@ class Averager:
         history: Where records go.
         seed: Of all random numbers, alike on all ranks.
         monitor: Follows the link, if it is to be followed.
+        advisor: Chooses the plan, if it is to be chosen; ``plan_of`` is then its own.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Averager:
         history: History,
         seed: int,
         monitor: Monitor | None = None,
+        advisor: Advisor | None = None,
     ) -> None:
         self.channel = channel
         self.seed = seed
@@ -80,6 +84,11 @@ class Averager:
         self._plan_of = plan_of
         self._history = history
         self._monitor = monitor
+        self._advisor = advisor
+        self._is_open = False
+        """Whether the advisor knows what buckets there are."""
+        self._ended_at: float | None = None
+        """When the last step's exchanges were over."""
         self._fusions: dict[Plan, str] = {}
         self._num_settling = _NUM_DENSE_STEPS
         self._seen: deque[Layout] = deque(maxlen=_NUM_TO_ADOPT)
@@ -137,7 +146,9 @@ class Averager:
     @property
     def _is_measured(self) -> bool:
         """Whether a council comes next: exchanges then follow each other, so that each tells how long it took."""
-        return self._monitor is not None and self._monitor.is_due(self.step + 1)
+        if self._advisor is not None and self._num_settling == 1:
+            return True
+        return self._monitor is not None and self._monitor.is_measured(self.step)
 
     def _look_at_network(self, monitor: Monitor) -> None:
         """Learn what the network is like now; if it has changed, think again how to fuse."""
@@ -184,10 +195,19 @@ class Averager:
         if self._seen.count(layout) == _NUM_TO_ADOPT and self.memories is not None and layout != self.memories.layout:
             self.memories = self.memories.regrouped(layout)
             self.layout = layout
+        if plan.exchange == "dense" and plan.values == "fp32" and self.memories is not None:
+            self.memories.forget()  # all of it has been sent
         self._num_settling = max(0, self._num_settling - 1)
+        self._note_step(taken[-1].submitted_at)
         if self._monitor is not None:
             self._monitor.end_step()
         self.step += 1
+
+    def _note_step(self, last_submitted_at: float) -> None:
+        """Tell the advisor how long a step takes by itself, and how much longer the exchange makes it."""
+        before, self._ended_at = self._ended_at, time.perf_counter()
+        if self._advisor is not None and before is not None:
+            self._advisor.note_step(max(last_submitted_at - before, 0.0), self._ended_at - last_submitted_at)
 
     def _run_waiting(self, plan: Plan) -> None:
         """Average what has been kept, now that all of the step is there."""
@@ -199,7 +219,9 @@ class Averager:
         self.memories.move_to(waiting[0].gradient.device)
         if self.arrivals_s is None:
             self.arrivals_s = self._agree_on_arrivals(waiting)
-            plan = self._decide_plan()
+        if self._advisor is not None and not self._is_open:
+            self._open(self._advisor, self.memories.layout, self.arrivals_s)
+        plan = self._decide_plan()
         gradients = [bucket.gradient for bucket in waiting]
         submitted_at = waiting[-1].submitted_at
         if layout == self.memories.layout:
@@ -243,6 +265,8 @@ class Averager:
         start = time.perf_counter()
         narrow = gradient if gradient.dtype in _COMPRESSIBLE or isinstance(exchange, Dense) else gradient.float()
         job = Job(step=self.step, bucket=index, gradient=narrow, memory=memory, seed=self.seed)
+        if self._advisor is not None and self._is_measured:
+            self._take_curve(self._advisor, narrow, memory)
         gain = exchange.run(job, self.channel)
         if narrow is not gradient:
             gradient.copy_(narrow)
@@ -276,6 +300,23 @@ class Averager:
         arrivals = torch.tensor([b.submitted_at - buckets[0].submitted_at for b in buckets], dtype=torch.float64)
         self.channel.executor.broadcast(arrivals, 0)
         return arrivals.tolist()
+
+    def _open(self, advisor: Advisor, layout: Layout, arrivals_s: Sequence[float]) -> None:
+        """Let rank 0 choose the first plan, now that buckets are known."""
+        answer = advisor.open(self.step, [bucket.shape for bucket in layout], arrivals_s)
+        numbers = torch.tensor(answer, dtype=torch.float64)
+        self.channel.executor.broadcast(numbers, 0)
+        advisor.adopt(numbers.tolist())
+        self._is_open = True
+
+    def _take_curve(self, advisor: Advisor, gradient: Tensor, memory: BucketMemory) -> None:
+        """Show the advisor what there is to send; what the memory holds is added now, and not by the exchange."""
+        if not memory.is_used:
+            advisor.note_curve(gain_curve(gradient))
+            return
+        memory.whole.accumulate(gradient)
+        gradient.zero_()
+        advisor.note_curve(gain_curve(memory.residual))
 
     def _cheaper_fusion(self, plan: Plan) -> str:
         assert self.memories is not None

@@ -73,16 +73,20 @@ class CostModel:
         link = self.calibration.link
         traffic = exchange_of(plan).traffic(shape)
         costs = [self.of_traffic(each) for each in traffic]
-        speed = self.speeds.get(kind_of(plan), ComputeSpeed())
-        num_sent = wanted_entries(plan.ratio, shape.numel) if plan.sends_some else shape.numel
         return ExchangeCost(
             latency_s=math.fsum(cost.latencies for cost in costs) * link.latency_s,
             bandwidth_s=math.fsum(cost.path_bytes for cost in costs) * 8 / link.bandwidth_bps,
             overhead_s=math.fsum(cost.overhead_s for cost in costs),
-            compute_s=speed.seconds(shape.numel, num_sent) if self.num_ranks > 1 else 0.0,
+            compute_s=self.compute_s(plan, shape),
             wire_bytes=sum(self._wire_bytes(each) for each in traffic),
             algorithms=tuple(self.algorithm_of(each) for each in traffic),
         )
+
+    def compute_s(self, plan: Plan, shape: Shape) -> float:
+        """Return how long compressing and decompressing a bucket takes."""
+        speed = self.speeds.get(kind_of(plan), ComputeSpeed())
+        num_sent = wanted_entries(plan.ratio, shape.numel) if plan.sends_some else shape.numel
+        return speed.seconds(shape.numel, num_sent) if self.num_ranks > 1 else 0.0
 
     def _wire_bytes(self, traffic: Traffic) -> int:
         algorithm = self.algorithm_of(traffic)

@@ -51,6 +51,10 @@ class Memories:
         parts = torch.split(self._residual, [bucket.shape.numel for bucket in self.layout])
         return Memories(layout, torch.cat(regroup(parts, self.layout, layout)))
 
+    def forget(self) -> None:
+        """Let go of the residuals: nothing is left in them."""
+        self._residual, self._of_bucket, self._fused = None, {}, None
+
     def bucket(self, index: int, *, needed: bool) -> BucketMemory:
         """Return the memory of a bucket; one that is not needed, and not there yet, stays empty."""
         if not needed and self._residual is None:

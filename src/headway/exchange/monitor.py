@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from headway.collectives import Executor, Hearing, calls_worth_making
+from headway.exchange.advisor import Advisor
 from headway.exchange.engine import Engine
 from headway.exchange.records import ExchangeRecord
+from headway.exchange.rhythm import DELAY, Rhythm
 from headway.network import Change, Estimate, Estimator, Link, Observation
 
 _MOST_RECORDS = 16
@@ -22,9 +23,12 @@ _MOST_RECORDS = 16
 _NUMBERS = 2
 """Of a record: when its largest collective began and ended."""
 _WHAT = ("latency", "bandwidth")
-_NUM_ANSWERS = 9
-_DELAY = 3
-"""Steps from the one in which a council is held to the first in which its result counts."""
+_NUM_ANSWERS = 11
+_BRIEF = 2
+"""Calls of a council that only looks whether something has changed."""
+_ODD, _ODD_S = 0.3, 5e-4
+"""A latency is odd that differs by so much, relative and absolute."""
+_MOST_WITNESSES = 3
 _MOST_PAUSE_S = 0.02
 _LEAVING_S = 2.0
 _WORTH_ADOPTING = 0.1
@@ -45,7 +49,7 @@ class NetworkView:
 
 
 class Monitor:
-    """Holds a council every ``interval`` steps, at which rank 0 turns everybody's records into observations.
+    """Holds councils, at which rank 0 turns everybody's records into observations, and an advisor chooses the plan.
 
     A collective took from the moment the last rank began until the last one ended, by the clock of rank 0: neither
     stragglers nor clocks count. Of each exchange the largest one is reported. The council itself pins α. It is held on
@@ -53,24 +57,28 @@ class Monitor:
     calls when the exchanges of the step are over and the network is idle. The result counts three steps later.
 
     **Cost**: 8 α beside the training, or 40 ms where latency is small, and some 500 bytes a rank, every
-    ``interval`` steps, or every third step while a change is suspected; no other traffic. The step before a council
-    has plain dense buckets averaged one after the other, so that each tells how long it takes.
+    ``interval`` steps, or every third step while a change is suspected; with an advisor, 6 α and 900 bytes every
+    third step. No other traffic. The step before a thorough council has plain dense buckets averaged one after the
+    other, so that each tells how long it takes.
 
     Args:
         executor: Holds the councils, and does nothing else.
         first: What calibration has found.
-        interval: Steps between councils.
+        interval: Steps between councils; with an advisor, between thorough ones.
+        advisor: Chooses the plan, if it is to be chosen.
         timeout_s: How long to wait for the result when it is due.
     """
 
-    def __init__(self, executor: Executor, first: Link, interval: int, *, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self, executor: Executor, first: Link, interval: int, advisor: Advisor | None = None, *, timeout_s: float = 60.0
+    ) -> None:
         self._executor = executor
-        self._interval = interval
+        self._advisor = advisor
         self._timeout_s = timeout_s
         self._engine = Engine("headway-council")
         self._estimator = Estimator(first)
+        self._rhythm = Rhythm(interval, looks_often=advisor is not None)
         self._kinds: set[TrafficKind] = set()
-        self._is_eager = False
         self._started_at: int | None = None
         self._step_is_over = threading.Event()
         self._answer: list[float] = []
@@ -78,15 +86,20 @@ class Monitor:
         atexit.register(self.leave)
 
     def is_due(self, step: int) -> bool:
-        """Return whether a council is to be held in a step; all ranks say the same."""
-        return step > 0 and (self._is_eager or step % self._interval == 0)
+        """Return whether a council is to be held in a step, if none is under way; all ranks say the same."""
+        return self._rhythm.is_due(step)
+
+    def is_measured(self, step: int) -> bool:
+        """Return whether a step is to tell all it can, for the council that follows; all ranks say the same."""
+        return self._rhythm.is_measured(step)
 
     def start(self, step: int, records: Sequence[ExchangeRecord]) -> None:
         """Begin a council at the beginning of a step, about the records since the last one."""
         self._started_at = step
         self._step_is_over.clear()
         chosen = [record for record in records if record.was_alone][-_MOST_RECORDS:]
-        self._engine.submit(lambda: self._consult(chosen), give_up=self._executor.abandon)
+        advice = [] if self._advisor is None else self._advisor.report(records)
+        self._engine.submit(lambda: self._consult(step, chosen, advice), give_up=self._executor.abandon)
 
     @property
     def is_under_way(self) -> bool:
@@ -99,16 +112,20 @@ class Monitor:
 
     def finish(self, step: int) -> bool:
         """At the beginning of a step: take in the answer that counts from now on; return whether there is one."""
-        if self._started_at is None or step < self._started_at + _DELAY:
+        if self._started_at is None or step < self._started_at + DELAY:
             return False
         self._take_in_answer()
         return True
 
-    def forget(self) -> None:
+    def end_council(self) -> None:
         """End the council that is under way, between steps, as all ranks do."""
         self._step_is_over.set()
         if self._started_at is not None:
             self._take_in_answer()
+
+    def restart(self, step: int) -> None:
+        """Go on from another step, as all ranks do."""
+        self._rhythm.restart(step)
 
     def abandon(self) -> None:
         """Let nobody wait for this rank any more: training has failed."""
@@ -137,17 +154,24 @@ class Monitor:
         self._started_at = None
         self._adopt(self._answer)
 
-    def _consult(self, records: Sequence[ExchangeRecord]) -> None:
+    def _consult(self, step: int, records: Sequence[ExchangeRecord], advice: Sequence[float]) -> None:
         report = torch.zeros(_MOST_RECORDS, _NUMBERS, dtype=torch.float64)
         for row, record in zip(report, records, strict=False):
             row.copy_(torch.tensor([record.largest.begun_at, record.largest.ended_at], dtype=torch.float64))
+        thorough = calls_worth_making(self._estimator.estimate.link.latency_s)
         self._answer = self._executor.consult(
-            report.flatten(),
-            _NUM_ANSWERS,
-            lambda hearing: self._decide(records, hearing),
+            torch.cat([report.flatten(), torch.tensor(advice, dtype=torch.float64)]),
+            _NUM_ANSWERS + (0 if self._advisor is None else self._advisor.num_answers),
+            lambda hearing: torch.tensor(self._decide(step, records, hearing), dtype=torch.float64),
             ready=self._wait_for_end_of_step,
-            num_calls=calls_worth_making(self._estimator.estimate.link.latency_s),
+            num_calls=thorough if self._rhythm.is_thorough(step) else _BRIEF,
+            reconsider=lambda latency_s: thorough if self._is_odd(latency_s) else 0,
         ).tolist()
+
+    def _is_odd(self, latency_s: float) -> bool:
+        """Return whether a latency, known from few calls, is so unlike the estimate that more calls are worth it."""
+        usual_s = self._estimator.estimate.link.latency_s
+        return abs(latency_s - usual_s) > max(_ODD * usual_s, _ODD_S)
 
     def _wait_for_end_of_step(self) -> None:
         """Wait until the step's exchanges are over here, and a little longer, for what others still have to send."""
@@ -160,38 +184,61 @@ class Monitor:
         moves = (link.latency_s / max(in_force.latency_s, 1e-9), link.bandwidth_bps / in_force.bandwidth_bps)
         return link if any(abs(move - 1) > _WORTH_ADOPTING for move in moves) else in_force
 
-    def _decide(self, records: Sequence[ExchangeRecord], hearing: Hearing) -> Tensor:
-        """Take everything in, at rank 0; return what has changed, whether to meet again soon, and the estimate."""
+    def _decide(self, step: int, records: Sequence[ExchangeRecord], hearing: Hearing) -> list[float]:
+        """Take everything in, at rank 0; return what has changed, when to meet again, the estimate, and the advice."""
         before = self._estimator.usual
         kinds = {(record.exchange, record.algorithm, record.ratio) for record in records}
         if not kinds <= self._kinds:
             self._estimator.expect_other_traffic()
         self._kinds |= kinds
-        changes = [self._estimator.observe_latency(hearing.usual_latency_s)]
+        moves = [*self._observe_latency(hearing), *self._observe_transfers(records, hearing)]
+        changes = [change for change in moves if change is not None]
+        moved = {change.what for change in changes}
+        now = self._estimator.estimate
+        advice, is_restless = [], bool(moved) or self._estimator.is_suspicious
+        if self._advisor is not None:
+            reports = hearing.reports[:, _MOST_RECORDS * _NUMBERS :]
+            advice = self._advisor.decide(step + DELAY, reports, now.link, changes)
+            is_restless = is_restless or self._advisor.is_restless
+        links = (before.latency_s, before.bandwidth_bps, now.link.latency_s, now.link.bandwidth_bps)
+        flags = [float(what in moved) for what in _WHAT]
+        rhythm = self._rhythm.following(step, is_restless=is_restless)
+        return [*flags, *rhythm, *links, now.latency_error, now.bandwidth_error, *advice]
+
+    def _observe_latency(self, hearing: Hearing) -> list[Change | None]:
+        """Take in the latency, if it is well known; one that is quite another is sure after one council.
+
+        Each of its calls bears witness, and each has been answered by all ranks.
+        """
+        if hearing.num_calls <= _BRIEF:
+            return []
+        latency_s = hearing.usual_latency_s
+        num_times = min(hearing.num_calls, _MOST_WITNESSES) if self._is_odd(latency_s) else 1
+        return [self._estimator.observe_latency(latency_s) for _ in range(num_times)]
+
+    def _observe_transfers(self, records: Sequence[ExchangeRecord], hearing: Hearing) -> list[Change | None]:
+        moves = []
         for record, seconds in zip(records, _seconds_of(hearing), strict=False):
             cost, net_s = record.largest.cost, max(seconds - record.largest.cost.overhead_s, 0.0)
             transfer = Observation(rounds=cost.latencies, num_bytes=cost.path_bytes, seconds=net_s)
-            changes.append(self._estimator.observe(transfer))
-        moved = {change.what for change in changes if change is not None}
-        is_eager = bool(moved) or self._estimator.is_suspicious
-        now = self._estimator.estimate
-        links = (before.latency_s, before.bandwidth_bps, now.link.latency_s, now.link.bandwidth_bps)
-        flags = [*(what in moved for what in _WHAT), is_eager]
-        return torch.tensor([*flags, *links, now.latency_error, now.bandwidth_error], dtype=torch.float64)
+            moves.append(self._estimator.observe(transfer))
+        return moves
 
     def _adopt(self, answer: list[float]) -> None:
-        moved, is_eager, errors = answer[:2], answer[2], answer[7:]
-        before = Link(latency_s=answer[3], bandwidth_bps=answer[4])
-        link = Link(latency_s=answer[5], bandwidth_bps=answer[6])
+        moved, rhythm, errors = answer[:2], answer[2:5], answer[9:11]
+        before = Link(latency_s=answer[5], bandwidth_bps=answer[6])
+        link = Link(latency_s=answer[7], bandwidth_bps=answer[8])
         changes = [Change(what=what, before=before, after=link) for what, has in zip(_WHAT, moved, strict=True) if has]
-        self._is_eager = bool(is_eager)
+        self._rhythm.adopt(*rhythm)
         estimate = Estimate(link=link, latency_error=errors[0], bandwidth_error=errors[1])
         self.view = NetworkView(estimate=estimate, changes=self.view.changes + tuple(changes))
+        if self._advisor is not None:
+            self._advisor.adopt(answer[_NUM_ANSWERS:])
 
 
 def _seconds_of(hearing: Hearing) -> list[float]:
     """Return how long each reported exchange was on the network, by the clock of rank 0."""
-    rows = hearing.reports.view(-1, _MOST_RECORDS, _NUMBERS)
+    rows = hearing.reports[:, : _MOST_RECORDS * _NUMBERS].reshape(-1, _MOST_RECORDS, _NUMBERS)
     offsets = torch.tensor(hearing.offsets_s, dtype=torch.float64)[:, None]
     begun, ended = rows[..., 0] - offsets, rows[..., 1] - offsets
     seconds = ended.amax(dim=0) - begun.amax(dim=0)

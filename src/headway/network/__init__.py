@@ -2,6 +2,7 @@
 
 from headway.network.calibrated import CollectiveCost, cheapest_algorithm, collective_cost, schedule_of
 from headway.network.calibration import Calibration, calibrate
+from headway.network.collective_table import CollectiveTable
 from headway.network.estimator import Change, Estimate, Estimator, Observation
 from headway.network.link import Link
 from headway.network.overhead import Overhead
@@ -12,6 +13,7 @@ __all__ = [
     "Calibration",
     "Change",
     "CollectiveCost",
+    "CollectiveTable",
     "Estimate",
     "Estimator",
     "Link",

@@ -1,7 +1,41 @@
-"""Chooses the plan: what every candidate would take, and which is best."""
+"""Chooses the plan: what every candidate would take and teach, which are worth a thought, and which is best."""
 
-from headway.tuner.grid import candidates
+from headway.tuner.controller import Controller
+from headway.tuner.decision import CAUSES, Decision, describe
+from headway.tuner.front import Front, pareto_front
+from headway.tuner.gains import GainModel
+from headway.tuner.grid import all_plans, candidates, ratios_between
+from headway.tuner.journal import Journal
+from headway.tuner.objectives import Objectives
 from headway.tuner.outlook import Option, Outlook
+from headway.tuner.policies import POLICIES, Accurate, Balanced, Fast, Goodput, Knee, Policy, policy_of
 from headway.tuner.regimes import Regimes, find_regimes
+from headway.tuner.warm_up import WarmUp
 
-__all__ = ["Option", "Outlook", "Regimes", "candidates", "find_regimes"]
+__all__ = [
+    "CAUSES",
+    "POLICIES",
+    "Accurate",
+    "Balanced",
+    "Controller",
+    "Decision",
+    "Fast",
+    "Front",
+    "GainModel",
+    "Goodput",
+    "Journal",
+    "Knee",
+    "Objectives",
+    "Option",
+    "Outlook",
+    "Policy",
+    "Regimes",
+    "WarmUp",
+    "all_plans",
+    "candidates",
+    "describe",
+    "find_regimes",
+    "pareto_front",
+    "policy_of",
+    "ratios_between",
+]

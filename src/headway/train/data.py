@@ -1,0 +1,110 @@
+"""Images to learn from: idx files as MNIST and Fashion-MNIST have them, or the handwritten digits of scikit-learn."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+"""Where Debian's package dataset-fashion-mnist puts it."""
+SIDE = 28
+_UNSIGNED_BYTES = 8
+_NUM_TEST_DIGITS = 360
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images (float32, scaled to mean 0 and deviation 1) and their classes (int64)."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.images) != len(self.labels):
+            raise ValueError(f"{len(self.images)} images have {len(self.labels)} labels")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw some at random, with replacement."""
+        chosen = torch.randint(len(self), (size,), generator=generator)
+        return self.images[chosen], self.labels[chosen]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What to learn, and what to test it with."""
+
+    name: str
+    train: Samples
+    test: Samples
+
+
+def load_images(folder: Path | str | None = None) -> Task:
+    """Return what is in a folder of idx files; by default Fashion-MNIST, or the digits where it is not installed."""
+    if folder is not None:
+        return load_idx(folder)
+    return load_idx(FASHION_MNIST) if FASHION_MNIST.is_dir() else load_digits()
+
+
+def load_idx(folder: Path | str) -> Task:
+    """Read ``{train,t10k}-{images-idx3,labels-idx1}-ubyte``, compressed (.gz) or not.
+
+    Raises:
+        ValueError: A file is missing, cut short or of another format; the message names it.
+    """
+    folder = Path(folder)
+    parts = {}
+    for part in ("train", "t10k"):
+        images = read_idx(_find(folder, f"{part}-images-idx3-ubyte"), num_dimensions=3)
+        labels = read_idx(_find(folder, f"{part}-labels-idx1-ubyte"), num_dimensions=1)
+        parts[part] = (images.to(torch.float32)[:, None] / 255, labels.to(torch.int64))
+    mean, deviation = parts["train"][0].mean(), parts["train"][0].std()
+    train, test = (Samples((images - mean) / deviation, labels) for images, labels in parts.values())
+    return Task(name=folder.name, train=train, test=test)
+
+
+def load_digits() -> Task:
+    """Return the 1,797 handwritten digits that come with scikit-learn, enlarged from 8 x 8 to 28 x 28."""
+    try:
+        from sklearn import datasets
+    except ImportError:
+        raise ValueError(
+            f"there is no {FASHION_MNIST}, and no scikit-learn for its digits: install dataset-fashion-mnist, "
+            "or pip install scikit-learn"
+        ) from None
+    digits = datasets.load_digits()
+    small = torch.tensor(digits.images, dtype=torch.float32)[:, None]
+    images = torch.nn.functional.interpolate(small, size=(SIDE, SIDE), mode="bilinear")
+    images = (images - images.mean()) / images.std()
+    labels = torch.tensor(digits.target, dtype=torch.int64)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    test, train = order[:_NUM_TEST_DIGITS], order[_NUM_TEST_DIGITS:]
+    return Task(name="digits", train=Samples(images[train], labels[train]), test=Samples(images[test], labels[test]))
+
+
+def read_idx(path: Path, num_dimensions: int) -> Tensor:
+    """Return the bytes of an idx file, in its shape."""
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    header = 4 + 4 * num_dimensions
+    if len(content) < header or content[:4] != bytes([0, 0, _UNSIGNED_BYTES, num_dimensions]):
+        raise ValueError(f"{path} is not an idx file of {num_dimensions} dimensions of unsigned bytes")
+    shape: Sequence[int] = np.frombuffer(content, ">u4", num_dimensions, offset=4).tolist()
+    values = np.frombuffer(content, np.uint8, offset=header)
+    if values.size != np.prod(shape):
+        raise ValueError(f"{path} is said to hold {'x'.join(map(str, shape))} bytes, but has {values.size}")
+    return torch.from_numpy(values.reshape(shape).copy())
+
+
+def _find(folder: Path, name: str) -> Path:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise ValueError(f"there is no {name} or {name}.gz in {folder}")

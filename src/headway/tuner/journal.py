@@ -1,0 +1,32 @@
+"""The event log of a run: a line of JSON for each decision."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from headway.tuner.decision import Decision
+
+_LOGGER = logging.getLogger("headway")
+
+
+class Journal:
+    """Writes decisions to a file as they come, and tells the logger "headway" of each in plain words.
+
+    Args:
+        path: The file, which is begun anew; None for the logger alone.
+    """
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        self._path = None if path is None else Path(path)
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text("")
+
+    def note(self, decision: Decision) -> None:
+        """Write a decision down."""
+        _LOGGER.info("%s", decision.words)
+        if self._path is not None:
+            with self._path.open("a") as lines:
+                lines.write(json.dumps(decision.as_dict()) + "\n")
