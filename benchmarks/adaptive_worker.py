@@ -1,0 +1,134 @@
+"""What the hosts do in ``benchmarks/adaptive.py``: train the same model on the same data with every contender in turn.
+
+Rank 0 prints a line of JSON a contender: seconds of every step, what was in force then, and the accuracy on the way.
+Accuracy is measured from copies of the parameters when training is over, so that it takes no time from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+import headway
+from headway.lab import Control
+from headway.train import Samples, Task, cnn, load_images
+
+BATCH, LEARNING_RATE, MOMENTUM = 16, 0.05, 0.9
+DECAYING = 0.25
+"""The learning rate falls to zero over this last part of the run."""
+EVERY = 8
+"""Steps between copies of the parameters."""
+NUM_TESTED, CHUNK = 2000, 500
+ONE_BUCKET_MB = 1000
+SETTLING_S = 0.5
+"""For the lab to go back to the first phase."""
+
+
+def wrap(contender: dict[str, Any]) -> tuple[DistributedDataParallel, headway.HookState | None]:
+    """Return a new model as the contender has it."""
+    torch.manual_seed(contender["seed"])
+    kind, options = contender["kind"], contender.get("options", {})
+    ddp = DistributedDataParallel(cnn(), bucket_cap_mb=ONE_BUCKET_MB if kind == "powersgd" else 25)
+    if kind == "fp16":
+        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif kind == "powersgd":  # with more than one bucket it hangs on Gloo
+        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, **options)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif kind == "fixed":
+        return ddp, headway.attach(ddp, headway.Fixed(timeout_s=120, **options))
+    elif kind == "adaptive":
+        return ddp, headway.attach(ddp, headway.Adaptive(timeout_s=120, **options))
+    return ddp, None
+
+
+def run(contender: dict[str, Any], task: Task, control: Control, num_steps: int, first: int) -> dict[str, Any]:
+    """Train; return what happened, at rank 0."""
+    control.step(first)
+    time.sleep(SETTLING_S)
+    dist.barrier()
+    began = time.monotonic()
+    ddp, handle = wrap(contender)
+    attach_s = time.monotonic() - began
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    generator = torch.Generator().manual_seed(1000 * contender["seed"] + dist.get_rank())
+    copies: list[Tensor] = []
+    steps: list[dict[str, Any]] = []
+    dist.barrier()
+    for step in range(num_steps):
+        if contender.get("phases", True):
+            control.step(first + step)
+        start = time.monotonic()
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * min(1.0, (num_steps - step) / (DECAYING * num_steps))
+        images, labels = task.train.batch(BATCH, generator)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(ddp(images), labels).backward()
+        optimizer.step()
+        steps.append({"seconds": time.monotonic() - start, **in_force(handle)})
+        if (step + 1) % EVERY == 0:
+            copies.append(nn.utils.parameters_to_vector(ddp.parameters()).detach().clone())
+    dist.barrier()
+    decisions = [] if handle is None else [decision.words for decision in handle.history]
+    if handle is not None:
+        handle.close()
+    accuracies = [accuracy(copy, task.test, NUM_TESTED) for copy in copies]
+    final = accuracy(copies[-1], task.test, len(task.test))
+    return {
+        **contender,
+        "attach_s": attach_s,
+        "steps": steps,
+        "accuracies": accuracies,
+        "final": final,
+        "decisions": decisions,
+    }
+
+
+def in_force(handle: headway.HookState | None) -> dict[str, Any]:
+    """Return what the step was averaged by."""
+    if handle is None or not handle.records:
+        return {}
+    record, network = handle.records[-1], handle.network
+    said = {"exchange": record.exchange, "algorithm": record.algorithm, "ratio": record.ratio, "gain": record.gain}
+    if network is not None:
+        link = network.estimate.link
+        said |= {"latency_s": link.latency_s, "bandwidth_bps": link.bandwidth_bps}
+    return said
+
+
+@torch.no_grad()
+def accuracy(parameters: Tensor, test: Samples, num_tested: int) -> float:
+    """Return the share of test images that a copy gets right; every rank looks at a part of them."""
+    model = cnn()
+    nn.utils.vector_to_parameters(parameters, model.parameters())
+    mine = torch.arange(dist.get_rank(), min(num_tested, len(test)), dist.get_world_size())
+    right = sum(int((model(test.images[part]).argmax(1) == test.labels[part]).sum()) for part in mine.split(CHUNK))
+    total = torch.tensor([right, len(mine)], dtype=torch.float64)
+    dist.all_reduce(total)
+    return (total[0] / total[1]).item()
+
+
+def main() -> None:
+    """Take every contender in turn; phases start anew with each."""
+    contenders, num_steps, folder = json.loads(sys.argv[1]), int(sys.argv[2]), sys.argv[3] or None
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    task, control = load_images(folder), Control()
+    for number, contender in enumerate(contenders):
+        found = run(contender, task, control, num_steps, number * num_steps)
+        if dist.get_rank() == 0:
+            print(json.dumps({**found, "task": task.name}), flush=True)
+    dist.barrier()
+    os._exit(0)  # torch may abort while it takes down its groups
+
+
+if __name__ == "__main__":
+    main()
