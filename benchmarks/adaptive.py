@@ -51,7 +51,6 @@ def contenders(seeds: int) -> list[Run]:
         {"name": "quantized", "kind": "fixed", "options": {"exchange": "quantized"}},
         {"name": "fp16 hook", "kind": "fp16"},
         {"name": "PowerSGD rank 4", "kind": "powersgd", "options": {"matrix_approximation_rank": 4}},
-        {"name": "PowerSGD rank 1", "kind": "powersgd", "options": {"matrix_approximation_rank": 1}},
     ]
     everybody = [{**run, "seed": 0} for run in first]
     for seed in range(1, seeds):  # the accuracy of DDP does not depend on the network: it may have the best one

@@ -12,7 +12,7 @@ from headway.collectives import Executor
 from headway.collectives import council as council_module
 from headway.exchange import ExchangeRecord, Monitor, NetworkView, TimedCollective
 from headway.exchange import monitor as monitor_module
-from headway.network import CollectiveCost, Link
+from headway.network import Calibration, CollectiveCost, Link
 
 BEFORE, AFTER = Link(latency_s=0.0002, bandwidth_bps=1e9), Link(latency_s=0.0002, bandwidth_bps=1e8)
 COST = CollectiveCost(latencies=2, path_bytes=10_000_000.0, overhead_s=0.003)
@@ -56,7 +56,7 @@ def watch(num_steps: int, changes_at: int) -> list[tuple[bool, NetworkView]]:
     """Return what a rank knew at the beginning of each step, and whether a council was due then."""
     executor = Executor(timeout_s=20)
     clock = council_module.time = Clock(5000.0 * executor.rank)
-    monitor = Monitor(executor, BEFORE, INTERVAL)
+    monitor = Monitor(executor, Calibration(link=BEFORE), INTERVAL)
     seen, records = [], []
     try:
         for step in range(num_steps):
@@ -106,7 +106,7 @@ def test_the_link_in_force_follows_only_what_is_worth_it():
 
 def fail_in_council() -> str:
     executor = Executor(timeout_s=3)
-    monitor = Monitor(executor, BEFORE, 1)
+    monitor = Monitor(executor, Calibration(link=BEFORE), 1)
     monitor._decide = lambda *_: 1 / 0
     try:
         monitor.start(1, [])
@@ -128,10 +128,10 @@ def test_what_fails_in_a_council_is_raised_when_its_result_is_due(pool):
 
 def report_with_many_records() -> int:
     executor = Executor(timeout_s=20)
-    monitor = Monitor(executor, BEFORE, 1)
+    monitor = Monitor(executor, Calibration(link=BEFORE), 1)
     heard: list[torch.Tensor] = []
     decide = monitor._decide
-    monitor._decide = lambda step, records, hearing: (heard.append((records, hearing)), decide(step, records, hearing))[1]
+    monitor._decide = lambda step, *said: (heard.append(said), decide(step, *said))[1]
     clock = Clock(0.0)
     monitor.start(1, [record_of(step, BEFORE, executor.rank, clock) for step in range(100)])
     monitor.end_step()

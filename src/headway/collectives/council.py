@@ -65,7 +65,7 @@ def usual_latency_s(latencies_s: Sequence[float]) -> float:
 Decide = Callable[[Hearing], Tensor]
 """From reports to the answer; called at rank 0 only."""
 Reconsider = Callable[[float], int]
-"""From the usual latency, as far as it is known before the last call, to how many calls there should be."""
+"""From the usual latency, as far as it is known, to how many calls there should be; 0 for as many as planned."""
 
 
 def calls_worth_making(latency_s: float) -> int:
@@ -88,7 +88,7 @@ class Council:
         report: This rank's numbers (float64), as many as everybody's.
         num_answers: How many numbers the answer has.
         num_calls: How often rank 0 calls.
-        reconsider: May ask for more calls before the last one is made.
+        reconsider: Asked after each call but the last.
     """
 
     def __init__(
@@ -159,9 +159,8 @@ class Council:
         while number < self._num_calls:
             self._call_all(_AGAIN)
             number += 1
-            if number == self._num_calls:
-                usual_s = usual_latency_s([self._shortest_s[peer] / 2 for peer in self._peers])
-                self._num_calls = max(number, self._reconsider(usual_s))
+            usual_s = usual_latency_s([self._shortest_s[peer] / 2 for peer in self._peers])
+            self._num_calls = max(number, self._reconsider(usual_s) or self._num_calls)
             self._expect_echoes(is_last=number == self._num_calls)
         self._call_all(_LAST)
         hearing = Hearing(

@@ -217,8 +217,8 @@ class Executor:
             decide: Called at rank 0, with the reports and the latency and clock of every rank; returns the answer.
             ready: Called at rank 0 before it turns to the others; returns when it is time to.
             num_calls: How often rank 0 calls, for a surer latency; what it is elsewhere does not matter.
-            reconsider: Called at rank 0 before the last of several calls, with the usual latency so far; returns how
-                many calls there should be.
+            reconsider: Called at rank 0 after each call but the last, with the usual latency so far; returns how many
+                calls there should be, or 0 for as many as planned.
         """
         what = f"council of {self.num_ranks} ranks"
         council: list[Council] = []

@@ -123,7 +123,8 @@ class HookState:
             return None
         executor = Executor(self._group, timeout_s=PATIENCE_S, debug=self.config.debug, cpu_only=True)
         timeout_s = self.config.timeout_s
-        return Monitor(executor, channel.link, self.config.interval, self._controller, timeout_s=timeout_s)
+        calibration = channel.costs.calibration
+        return Monitor(executor, calibration, self.config.interval, self._controller, timeout_s=timeout_s)
 
     @property
     def _link(self) -> Link | None:

@@ -36,7 +36,8 @@ class CostTable:
         for i, row in enumerate(keys):
             for j, each in enumerate(row):
                 self._rows[i, j, : len(each)] = [self._table.row_of[key] for key in each]
-        self.compute_s: Seconds = np.array([[model.compute_s(plan, shape) for shape in shapes] for plan in plans])
+        compute_s = [model.compute_s(plan, shape) for plan in plans for shape in shapes]
+        self.compute_s: Seconds = np.array(compute_s, dtype=np.float64).reshape(len(plans), len(shapes))
 
     def sync_s(self, link: Link) -> Seconds:
         """Return the time of the collectives of each plan for each bucket."""

@@ -16,7 +16,8 @@ from headway.exchange.advisor import Advisor
 from headway.exchange.engine import Engine
 from headway.exchange.records import ExchangeRecord
 from headway.exchange.rhythm import DELAY, Rhythm
-from headway.network import Change, Estimate, Estimator, Link, Observation
+from headway.network import Calibration, Change, Estimate, Estimator, Link, Observation
+from headway.network.estimator import TIMING_S
 
 _MOST_RECORDS = 16
 """In one council: the latest. A report stays below 300 bytes."""
@@ -26,8 +27,10 @@ _WHAT = ("latency", "bandwidth")
 _NUM_ANSWERS = 11
 _BRIEF = 2
 """Calls of a council that only looks whether something has changed."""
-_ODD, _ODD_S = 0.3, 5e-4
-"""A latency is odd that differs by so much, relative and absolute."""
+_ODD = 0.3
+"""A latency is odd that differs by so much, and by more than threads that wake late explain."""
+_NUM_MESSAGES_LATE = 40
+"""Threads are late by about as long as it takes to process so many messages."""
 _MOST_WITNESSES = 3
 _MOST_PAUSE_S = 0.02
 _LEAVING_S = 2.0
@@ -70,13 +73,20 @@ class Monitor:
     """
 
     def __init__(
-        self, executor: Executor, first: Link, interval: int, advisor: Advisor | None = None, *, timeout_s: float = 60.0
+        self,
+        executor: Executor,
+        first: Calibration,
+        interval: int,
+        advisor: Advisor | None = None,
+        *,
+        timeout_s: float = 60.0,
     ) -> None:
         self._executor = executor
         self._advisor = advisor
         self._timeout_s = timeout_s
         self._engine = Engine("headway-council")
-        self._estimator = Estimator(first)
+        self._timing_s = max(TIMING_S, _NUM_MESSAGES_LATE * first.overhead.message_s)
+        self._estimator = Estimator(first.link, timing_s=self._timing_s)
         self._rhythm = Rhythm(interval, looks_often=advisor is not None)
         self._kinds: set[TrafficKind] = set()
         self._started_at: int | None = None
@@ -158,20 +168,21 @@ class Monitor:
         report = torch.zeros(_MOST_RECORDS, _NUMBERS, dtype=torch.float64)
         for row, record in zip(report, records, strict=False):
             row.copy_(torch.tensor([record.largest.begun_at, record.largest.ended_at], dtype=torch.float64))
+        is_thorough = self._rhythm.is_thorough(step)
         thorough = calls_worth_making(self._estimator.estimate.link.latency_s)
         self._answer = self._executor.consult(
             torch.cat([report.flatten(), torch.tensor(advice, dtype=torch.float64)]),
             _NUM_ANSWERS + (0 if self._advisor is None else self._advisor.num_answers),
             lambda hearing: torch.tensor(self._decide(step, records, hearing), dtype=torch.float64),
             ready=self._wait_for_end_of_step,
-            num_calls=thorough if self._rhythm.is_thorough(step) else _BRIEF,
-            reconsider=lambda latency_s: thorough if self._is_odd(latency_s) else 0,
+            num_calls=thorough if is_thorough else _BRIEF,
+            reconsider=lambda latency_s: calls_worth_making(latency_s) if is_thorough or self._is_odd(latency_s) else 0,
         ).tolist()
 
     def _is_odd(self, latency_s: float) -> bool:
         """Return whether a latency, known from few calls, is so unlike the estimate that more calls are worth it."""
         usual_s = self._estimator.estimate.link.latency_s
-        return abs(latency_s - usual_s) > max(_ODD * usual_s, _ODD_S)
+        return abs(latency_s - usual_s) > max(_ODD * usual_s, self._timing_s / 3)
 
     def _wait_for_end_of_step(self) -> None:
         """Wait until the step's exchanges are over here, and a little longer, for what others still have to send."""

@@ -17,7 +17,7 @@ from headway.exchange.catalogue import exchange_of
 from headway.exchange.plan import Plan
 from headway.kernels import warm_up as compile_kernels
 
-_SMALL, _LARGE = 1 << 16, 1 << 20
+_SMALL, _LARGE = 1 << 16, 1 << 19
 _FEW, _MANY = 0.01, 0.1
 _NUM_TENSORS = 8
 """Of the rehearsed bucket, for exchanges that go tensor by tensor."""
@@ -88,7 +88,7 @@ def warm_up(executor: Executor, plans: Iterable[Plan]) -> dict[Kind, ComputeSpee
 
 
 def rehearse(plan: Plan, num_ranks: int) -> ComputeSpeed:
-    """Measure how long an exchange computes on this rank, whatever its ratio and algorithm; some 50 ms."""
+    """Measure how long an exchange computes on this rank, whatever its ratio and algorithm; some 30 ms."""
     small_s = _usual_s(replace(plan, ratio=_FEW), _SMALL, num_ranks)
     large_s = _usual_s(replace(plan, ratio=_FEW), _LARGE, num_ranks)
     sent_s = 0.0

@@ -49,7 +49,7 @@ class CollectiveTable:
         """Return how long each takes, a row after the other."""
         a, b = self._latencies * link.latency_s, self._path_bytes * (8 / link.bandwidth_bps)
         seconds = np.where(self._overlaps, overlapping_s(a, b), a + b) + self._overhead_s
-        return np.minimum.reduceat(seconds, self._first)
+        return np.minimum.reduceat(seconds, self._first) if seconds.size else seconds
 
 
 def _choices(key: CollectiveKey) -> list[CollectiveKey]:

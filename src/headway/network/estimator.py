@@ -15,8 +15,8 @@ _LEAST_BYTES = 1 << 16
 """What is smaller takes as long as threads take to wake: it tells nothing of β."""
 _CLEAR_SHARE = 0.5
 """If they make up so much, all that is unusual about it is put down to β."""
-_TIMING_S = 3e-3
-"""Clocks and threads are late by about so much now and then: of a transfer that takes no longer, little is certain."""
+TIMING_S = 3e-3
+"""Clocks and threads are late by about so much now and then, on a machine that has a core for each process."""
 _LEAST_RATIO = 1e-3
 _LEAST_LATENCY_S, _MOST_BPS = 1e-7, 1e13
 
@@ -68,6 +68,7 @@ class Estimator:
 
     Args:
         first: What a probe has found, or a guess.
+        timing_s: By how much threads may be late: of what takes no longer, little is certain.
 
     >>> estimator = Estimator(Link(latency_s=0.01, bandwidth_bps=1e8))
     >>> for _ in range(20):
@@ -78,7 +79,8 @@ class Estimator:
     (0.02, 50)
     """
 
-    def __init__(self, first: Link) -> None:
+    def __init__(self, first: Link, *, timing_s: float = TIMING_S) -> None:
+        self._timing_s = timing_s
         self._alpha = Track(max(first.latency_s, _LEAST_LATENCY_S), trusts_shorter=True)
         self._beta = Track(8 / min(first.bandwidth_bps, _MOST_BPS))
         self._latencies: ChangeWatch[float] = ChangeWatch()
@@ -111,7 +113,7 @@ class Estimator:
         beta = self._transfers.usual or self._beta.value
         latency_s, bytes_s = transfer.rounds * self._alpha.value, transfer.num_bytes * beta
         share = bytes_s / (latency_s + bytes_s)
-        deviation = math.log(max(transfer.seconds / (latency_s + bytes_s), _LEAST_RATIO)) * _certainty(transfer)
+        deviation = self._deviation(transfer.seconds, latency_s + bytes_s)
         if self._transfers.raises(transfer, deviation / share if share > _CLEAR_SHARE else deviation):
             return self._start_over("bandwidth")
         self._learn(transfer)
@@ -133,11 +135,19 @@ class Estimator:
         beta = self._transfers.usual or self._beta.value
         return Link(latency_s=self._latencies.usual or self._alpha.value, bandwidth_bps=min(8 / beta, _MOST_BPS))
 
+    def _deviation(self, seconds: float, expected_s: float) -> float:
+        """Return the logarithm of measured / expected; less where threads that wake late explain some of it."""
+        excess_s, noise_s = seconds - expected_s, self._timing_s**2 / (self._timing_s + expected_s)
+        beyond_s = math.copysign(max(abs(excess_s) - noise_s, 0.0), excess_s)
+        certainty = max(seconds, 0.0) / (max(seconds, 0.0) + self._timing_s)
+        return math.log(max(1 + beyond_s / expected_s, _LEAST_RATIO)) * certainty
+
     def _learn(self, transfer: Observation) -> None:
         """Let β learn from a transfer that tells of it."""
         latency_s, bytes_s = transfer.rounds * self._alpha.value, transfer.num_bytes * self._beta.value
         observed_s = transfer.seconds - latency_s
-        share = max(bytes_s, observed_s) / (latency_s + max(bytes_s, observed_s)) * _certainty(transfer)
+        telling_s = max(bytes_s, observed_s) if self._beta.is_fresh else bytes_s  # noise must not speak for itself
+        share = telling_s / (latency_s + telling_s + self._timing_s)
         if share >= _TELLING_SHARE:
             self._beta.learn(max(observed_s, 0.0) / transfer.num_bytes, share)
 
@@ -156,8 +166,3 @@ class Estimator:
         self._beta.start_over()
         self._transfers.restart()
         return Change(what=what, before=before, after=self._link)
-
-
-def _certainty(transfer: Observation) -> float:
-    seconds = max(transfer.seconds, 0.0)
-    return seconds / (seconds + _TIMING_S)

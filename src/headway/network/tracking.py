@@ -47,6 +47,11 @@ class Track:
         """The relative standard error."""
         return math.sqrt(self._variance)
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it is being learned anew."""
+        return self._num_fresh > 0
+
     def doubt(self) -> None:
         """Take the value to be known badly."""
         self._variance = _DOUBT**2

@@ -8,18 +8,16 @@ from headway.tuner.grid import all_plans, candidates, ratios_between
 from headway.tuner.journal import Journal
 from headway.tuner.objectives import Objectives
 from headway.tuner.outlook import Option, Outlook
-from headway.tuner.policies import POLICIES, Accurate, Balanced, Fast, Goodput, Knee, Policy, policy_of
+from headway.tuner.policies import POLICIES, Balanced, Goodput, Knee, Policy, Shortest, policy_of
 from headway.tuner.regimes import Regimes, find_regimes
 from headway.tuner.warm_up import WarmUp
 
 __all__ = [
     "CAUSES",
     "POLICIES",
-    "Accurate",
     "Balanced",
     "Controller",
     "Decision",
-    "Fast",
     "Front",
     "GainModel",
     "Goodput",
@@ -30,6 +28,7 @@ __all__ = [
     "Outlook",
     "Policy",
     "Regimes",
+    "Shortest",
     "WarmUp",
     "all_plans",
     "candidates",

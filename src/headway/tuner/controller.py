@@ -45,6 +45,7 @@ class _Known:
 
     link: Link
     step: int = 0
+    has_curve: bool = False
     gain: float = 1.0
     own_s: float = 0.0
 
@@ -84,6 +85,8 @@ class Controller:
         self._promise: Promise | None = None
         self._promise_is_kept = False
         self._realised = math.nan
+        self._seen_at = 0
+        """The step that the last council was for."""
         self._decisions: deque[Decision] = deque(maxlen=_NUM_DECISIONS)
 
     num_reports = _NUM_OWN + len(GAIN_RATIOS)
@@ -141,6 +144,8 @@ class Controller:
         if self._objectives is None:
             return [_NO_CHOICE] * self.num_answers
         numbers = reports.numpy()
+        self._gains.forget_residual(self._plan, step - self._seen_at)
+        self._seen_at = step
         own_s = numbers[:, 0]
         pace_s = float(own_s[np.isfinite(own_s)].max(initial=0.0))  # everybody waits for the slowest
         curve = _mean_of_finite(numbers[:, _NUM_OWN:])
@@ -148,7 +153,11 @@ class Controller:
         self._take_in_gains(curve)
         cause = self._cause(step, link, changes, pace_s)
         self._known.own_s = pace_s or self._known.own_s
-        return [_NO_CHOICE] * self.num_answers if cause is None else self._choose(step, cause, link)
+        if cause is None:
+            return [_NO_CHOICE] * self.num_answers
+        answer = self._choose(step, cause, link)
+        is_news = bool(changes) or self._plans[int(answer[0])] != self._plan
+        return answer if is_news else [_NO_CHOICE] * self.num_answers
 
     @property
     def is_restless(self) -> bool:
@@ -157,7 +166,7 @@ class Controller:
 
     def _take_in_curve(self, curve: Floats) -> None:
         if np.isfinite(curve).all():
-            self._gains.learn_curve(curve, self._plan)
+            self._gains.learn_curve(curve)
 
     def _take_in_gains(self, curve: Floats) -> None:
         """Learn the curve; hold what was promised at the last switch against what has come."""
@@ -181,7 +190,7 @@ class Controller:
             return larger if not told or larger in told else told[0]
         if self._warm_up.is_on(step) or self._warm_up.is_on(known.step):
             return "warm-up"
-        if _has_moved(self._gain_now, known.gain):
+        if self._gains.curve is not None and (not known.has_curve or _has_moved(self._gain_now, known.gain)):
             return "gain"
         if own_s > 0 and _has_moved(own_s, known.own_s, 2 * _WORTH_A_LOOK):
             return "pace"
@@ -189,7 +198,7 @@ class Controller:
 
     @property
     def _gain_now(self) -> float:
-        return float(self._gains.predict()[self._index]) if self._gains.curve is not None else 1.0
+        return float(self._gains.predict()[self._index])
 
     @property
     def _index(self) -> int:
@@ -209,7 +218,9 @@ class Controller:
         mine = int(np.flatnonzero(shown == here)[0])
         chosen = mine if self._gains.curve is None else self._best(front, len(on_front), mine, here in allowed)
         index = int(shown[chosen])
-        before, self._known = self._known, _Known(link=link, step=step, gain=float(gains[index]), own_s=own_s)
+        has_curve = self._gains.curve is not None
+        now = _Known(link=link, step=step, has_curve=has_curve, gain=float(gains[index]), own_s=own_s)
+        before, self._known = self._known, now
         self._front = front
         curve = [math.nan] * len(GAIN_RATIOS) if self._gains.curve is None else self._gains.curve.tolist()
         promised = math.nan if self._promise is None else self._promise.gain

@@ -2,12 +2,14 @@
 
     gain(plan) = curve(c) · factor(kind) · (c / c0)^s / turns
 
-The curve is that of G as it is now, under the residual that the ratio in force, c0, has left. A smaller ratio would
-let the residual grow, and then the same share of entries holds less of it: its steady gain is below the curve, and that
-of a larger one above. How much is the exponent s, learned from each switch by comparing what was foretold with
-what came. The factor is what a kind of exchange really sends of G over what the rank's own top-k would: another rank's
-indices fit less well. And where ranks take turns in choosing indices, what a rank would have sent first waits for its
-turn, (N + 1) / 2 steps on average, so that its gain counts that much less (see docs/tuner.md for the measurements).
+The curve is that of G as it is now, under the residual that ratios so far have left: c0, which follows the ratio in
+force as fast as the residual is sent, by the gain a step. A smaller ratio would let the residual grow, and then the
+same share of entries holds less of it: its steady gain is below the curve, and that of a larger one above. How much
+is the exponent s, learned from each switch by comparing what was foretold with what came.
+
+The factor is what a kind of exchange really sends of G over what the rank's own top-k would: another rank's indices fit
+less well. And where ranks take turns in choosing indices, what a rank would have sent first waits for its turn,
+(N + 1) / 2 steps on average, so that its gain counts that much less (docs/tuner.md has the measurements).
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from headway.tuner.front import Floats
 
 _FIRST_FACTORS = {"star_topk": 0.5, "var_topk": 0.5, "layerwise_topk": 0.9}
 """Before anything is known, from `benchmarks/learning.py`; others send what the curve says."""
-_FIRST_EXPONENT, _MOST_EXPONENT = 0.2, 1.0
-_SMOOTHING = 0.3
+_FIRST_EXPONENT, _MOST_EXPONENT = 0.3, 1.0
+_SMOOTHING, _CURVE_SMOOTHING = 0.3, 0.7
 _IN_TURNS = ("star_topk", "var_topk")
 _LEAST_GAIN = 1e-6
 _TELLING_RATIO = 1.5
@@ -66,13 +68,19 @@ class GainModel:
         self.exponent = _FIRST_EXPONENT
         self.curve: Curve | None = None
         self._ratio = 1.0
+        """That which the residual is what it is for: c0."""
 
-    def learn_curve(self, gains: Curve, under: Plan) -> None:
-        """Take in a gain curve, the mean over ranks, and the plan that was in force."""
-        ratio = _ratio_of(under)
-        is_new = self.curve is None or ratio != self._ratio
-        self.curve = gains if is_new or self.curve is None else self.curve + _SMOOTHING * (gains - self.curve)
-        self._ratio = ratio
+    def learn_curve(self, gains: Curve) -> None:
+        """Take in a gain curve, the mean over ranks."""
+        self.curve = gains if self.curve is None else self.curve + _CURVE_SMOOTHING * (gains - self.curve)
+
+    def forget_residual(self, plan: Plan, num_steps: int) -> None:
+        """Let the residual become what the ratio in force makes of it, over some steps."""
+        if self.curve is None or num_steps <= 0:
+            return
+        gain = _at(self.curve, math.log(_ratio_of(plan))) if _follows_curve(plan) else 1.0
+        left = (1 - min(gain, 1.0)) ** num_steps
+        self._ratio = math.exp(left * math.log(self._ratio) + (1 - left) * math.log(_ratio_of(plan)))
 
     def learn_realised(self, plan: Plan, realised: float, curve: Curve) -> None:
         """Take in what an exchange has sent of G, the mean over ranks, and the curve of the same steps."""

@@ -1,0 +1,192 @@
+"""The controller in virtual time: what it does when link, gradients or pace change, and when nothing does."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+
+from headway.network import Link
+from headway.tuner import Front, Goodput, Journal
+from tests.tuner.scene import FAR, GOOD, NARROW, Scene, share_of
+
+
+def falls_at(step: int, before: Link, after: Link):
+    return lambda now: after if now >= step else before
+
+
+@pytest.mark.parametrize("num_ranks", [2, 5])
+def test_all_ranks_follow_the_same_plan_at_the_same_step(num_ranks):
+    scene = Scene(num_ranks, falls_at(30, GOOD, FAR), warm_up=20).play(60)
+    assert all(len(set(plans)) == 1 for plans in scene.plans)
+    assert len({plans[0] for plans in scene.plans}) >= 3
+    first, *others = ([decision.words for decision in rank.decisions] for rank in scene.ranks)
+    assert all(other == first for other in others)
+
+
+def test_a_bandwidth_that_falls_is_answered_at_the_next_council():
+    scene = Scene(4, falls_at(30, GOOD, NARROW)).play(60)
+    decision = next(each for each in scene.ranks[0].decisions if each.step > 30)
+    assert (decision.step, decision.cause) == (33, "bandwidth")
+    assert decision.is_switch
+    assert decision.plan.ratio < decision.before.ratio or decision.before.exchange == "dense"
+    assert decision.step_s < decision.step_s_before
+    assert scene.plans[32][0] == decision.before
+    assert scene.plans[33][0] == decision.plan
+
+
+def test_when_it_rises_again_more_is_sent_again():
+    scene = Scene(4, lambda step: NARROW if 30 <= step < 60 else GOOD, policy=Goodput(exponent=0.5)).play(90)
+    assert share_of(scene.plans[29][0]) > 2 * share_of(scene.plans[50][0])
+    assert share_of(scene.plans[80][0]) > 2 * share_of(scene.plans[50][0])
+
+
+def test_a_calm_network_gives_no_decisions_after_the_first():
+    scene = Scene(4).play(300)
+    assert [decision.cause for decision in scene.ranks[0].decisions] == ["start"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_does_not_make_it_flap(seed):
+    """Link, gradients and pace are all off by up to 8%, at random, in every step."""
+    source = random.Random(seed)
+    noise = [1 + source.uniform(-0.08, 0.08) for _ in range(1000)]
+    scene = Scene(
+        4,
+        lambda step: Link(latency_s=0.02 * noise[step], bandwidth_bps=1e8 * noise[step + 300]),
+        gain_at=lambda step, ratio, _: min(1.0, (ratio / 0.1) ** 0.6 * noise[step + 600]),
+        own_s=lambda step, rank: 0.1 * noise[step + rank],
+    ).play(300)
+    assert len(scene.switches) <= 4
+    assert len([step for step in scene.switches if step > 60]) <= 1
+
+
+def test_a_link_that_swings_between_two_is_followed_but_small_swings_are_not():
+    large = Scene(4, lambda step: GOOD if step // 30 % 2 else FAR).play(200)
+    small = Scene(4, lambda step: Link(latency_s=0.02, bandwidth_bps=1e8 * (1.03 if step // 6 % 2 else 1))).play(200)
+    assert len(large.switches) >= 5
+    assert len(small.switches) == 1
+
+
+def test_gradients_that_spread_out_are_answered():
+    """From 30 on the largest entries hold less: more of them have to be sent."""
+
+    def gain_at(step: int, ratio: float, _: float) -> float:
+        return min(1.0, (ratio / 0.1) ** (0.3 if step < 30 else 1.2))
+
+    flat = Scene(4, lambda _: NARROW, gain_at).play(90)
+    causes = [decision.cause for decision in flat.ranks[0].decisions if decision.is_switch]
+    assert "gain" in causes
+    assert share_of(flat.plans[-1][0]) > share_of(flat.plans[29][0])
+
+
+def test_a_slower_rank_sets_the_pace_and_lets_more_be_sent():
+    def own_s(step: int, rank: int) -> float:
+        return 3.0 if rank == 2 and step >= 30 else 0.1
+
+    scene = Scene(4, lambda _: FAR, own_s=own_s, policy=Goodput(exponent=0.5)).play(90)
+    assert "pace" in {decision.cause for decision in scene.ranks[0].decisions}
+    assert scene.ranks[0].decisions[-1].own_s == pytest.approx(3.0)
+    assert share_of(scene.plans[-1][0]) > 1.3 * share_of(scene.plans[29][0])
+
+
+def test_the_warm_up_starts_large_and_comes_down():
+    scene = Scene(4, lambda _: FAR, warm_up=40, policy="fast").play(90)
+    ratios = [share_of(plans[0]) for plans in scene.plans]
+    assert ratios[0] == 1.0
+    assert ratios[2] >= 0.07
+    for step in range(2, 40):
+        assert ratios[step] >= 0.1 * (0.01 ** (step / 40)) * 0.99
+    assert ratios[-1] < 0.01
+    assert "warm-up" in {decision.cause for decision in scene.ranks[0].decisions}
+
+
+def test_where_nothing_beats_plain_ddp_it_is_what_is_done():
+    near = Link(latency_s=2e-5, bandwidth_bps=2e10)
+    scene = Scene(2, lambda _: near).play(30)
+    plan = scene.plans[-1][0]
+    assert (plan.exchange, plan.algorithm, plan.values, plan.fusion) == ("dense", "native", "fp32", "bucket")
+
+
+@pytest.mark.parametrize("policy", ["balanced", "fast", "accurate", "goodput", "knee"])
+def test_every_policy_gives_a_plan_on_every_link(policy):
+    for link in (GOOD, NARROW, FAR):
+        scene = Scene(4, lambda _, link=link: link, policy=policy).play(12)
+        assert len(scene.switches) <= 2
+        assert all(len(set(plans)) == 1 for plans in scene.plans)
+
+
+def test_a_policy_of_ones_own_decides():
+    def most_bytes(front: Front) -> np.ndarray:
+        return np.array([plan.ratio if plan.sends_some else 1e-3 for plan in front.plans])
+
+    scene = Scene(4, lambda _: NARROW, policy=most_bytes).play(12)
+    assert share_of(scene.plans[-1][0]) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("scores", [lambda front: [1.0], lambda front: [float("nan")] * len(front)])
+def test_a_policy_that_gives_no_scores_is_told_so(scores):
+    with pytest.raises(ValueError, match=r"(?s)the policy gave .* but must give a number for each of \d+ plans"):
+        Scene(4, lambda _: NARROW, policy=scores).play(3)
+
+
+def test_without_a_gain_curve_it_stays_dense_and_wants_to_know_more():
+    scene = Scene(4, lambda _: FAR, gain_at=lambda step, ratio, _: float("nan") if step < 20 else ratio**0.5)
+    scene.play(15)
+    assert {plans[0].exchange for plans in scene.plans} == {"dense"}
+    assert scene.ranks[0].is_restless
+    later = Scene(4, lambda _: FAR, gain_at=lambda step, ratio, _: float("nan") if step < 20 else ratio**0.5).play(40)
+    assert not later.ranks[0].is_restless
+    assert later.plans[-1][0].exchange != "dense"
+
+
+def test_promises_are_held_against_what_comes_and_that_is_reported():
+    """A residual that grows takes half of the gain, as a power: foretelling gets better with each switch."""
+    scene = Scene(
+        4,
+        lambda step: NARROW if step // 60 % 2 else GOOD,
+        gain_at=lambda _, ratio, in_force: min(1.0, (ratio / 0.1) ** 0.5 * min(in_force / 0.1, 1.0) ** 0.5),
+        policy=Goodput(exponent=0.5),
+        exchanges=("dense", "allgather_topk"),
+    ).play(400)
+    switches = [each for each in scene.ranks[0].decisions if each.is_switch]
+    told = [each for each in switches if each.before.exchange == "allgather_topk"]
+    off = [abs(np.log(each.promised_gain / each.realised_gain)) for each in told]
+    assert len(off) >= 4
+    assert max(off[-2:]) < 0.5 * max(off[:2])
+    assert switches[0].exponent == pytest.approx(0.3)
+    assert switches[-1].exponent == pytest.approx(0.5, abs=0.06)
+    assert all(after.before == before.plan for before, after in itertools.pairwise(switches))
+
+
+def test_decisions_are_explained_in_words_and_in_the_journal(tmp_path):
+    path = tmp_path / "run" / "decisions.jsonl"
+    scene = Scene(4, falls_at(30, GOOD, NARROW), journal=Journal(path)).play(60)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["words"] for line in lines] == [decision.words for decision in scene.ranks[0].decisions]
+    fall = next(line for line in lines if line["cause"] == "bandwidth")
+    assert fall["words"].startswith("step 33: bandwidth fell from 1e+03 to 40 Mbps: ")
+    assert " -> " in fall["words"]
+    assert fall["link"] == {"latency_s": 0.001, "bandwidth_bps": 4e7}
+    assert len(fall["gain_curve"]) == 41
+    chosen = {key: fall["plan"][key] for key in ("exchange", "ratio", "algorithm", "values", "fusion")}
+    assert any(chosen.items() <= option.items() for option in fall["front"])
+    assert all(option["compress_s"] >= 0 and option["sync_s"] >= 0 for option in fall["front"])
+
+
+def test_only_rank_0_knows_the_front():
+    scene = Scene(3).play(5)
+    assert [rank.decisions[0].front is not None for rank in scene.ranks] == [True, False, False]
+
+
+def test_a_plan_of_an_earlier_run_is_taken_up_if_there_is_one_like_it():
+    scene = Scene(4, lambda _: FAR).play(5)
+    plan = scene.plans[-1][0]
+    other = Scene(4, lambda _: FAR)
+    other.ranks[0].resume(vars(plan))
+    assert other.ranks[0].plan_of(0) == plan
+    other.ranks[0].resume({**vars(plan), "ratio": 0.7})
+    assert other.ranks[0].plan_of(0) == plan
