@@ -172,7 +172,7 @@ def test_small_transfers_tell_nothing_of_bandwidth():
     """They take as long as threads take to wake."""
     estimator = Estimator(BEFORE)
     for _ in range(100):
-        assert estimator.observe(Observation(rounds=1, num_bytes=9_000, seconds=0.05)) is None
+        assert estimator.observe(Observation(rounds=1, num_bytes=6_000, seconds=0.05)) is None
     assert estimator.estimate.link.bandwidth_bps == pytest.approx(BEFORE.bandwidth_bps)
 
 

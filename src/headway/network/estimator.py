@@ -11,7 +11,7 @@ from headway.network.tracking import Track
 
 _TELLING_SHARE = 0.2
 """A transfer tells of β if bytes make up so much of its time."""
-_LEAST_BYTES = 1 << 16
+_LEAST_BYTES = 1 << 13
 """What is smaller takes as long as threads take to wake: it tells nothing of β."""
 _CLEAR_SHARE = 0.5
 """If they make up so much, all that is unusual about it is put down to β."""

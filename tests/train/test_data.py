@@ -1,0 +1,88 @@
+"""Data for reference workloads: idx files as they are, and what is said of files that are not."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+import torch
+
+from headway.train import Samples, load_digits, load_idx, load_images
+from headway.train import data as data_module
+
+
+def write_idx(path, array: np.ndarray, *, compress: bool = False) -> None:
+    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    content = header + array.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(content) if compress else content)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    source = np.random.default_rng(0)
+    for part, number in (("train", 50), ("t10k", 20)):
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte", source.integers(0, 256, (number, 28, 28)))
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", source.integers(0, 10, number), compress=True)
+    return tmp_path
+
+
+def test_a_folder_of_idx_files_is_read_compressed_or_not(folder):
+    task = load_images(folder)
+    assert task.name == folder.name
+    assert task.train.images.shape == (50, 1, 28, 28)
+    assert task.test.labels.dtype == torch.int64
+    assert len(task.test) == 20
+    assert task.train.images.mean().item() == pytest.approx(0, abs=1e-5)
+    assert task.train.images.std().item() == pytest.approx(1, abs=1e-4)
+
+
+def test_pixels_are_where_they_were(folder):
+    pixels = np.zeros((50, 28, 28))
+    pixels[7, 3, 5] = 255
+    write_idx(folder / "train-images-idx3-ubyte", pixels)
+    images = load_idx(folder).train.images
+    assert images.argmax().item() == (7 * 28 + 3) * 28 + 5
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: path.unlink(), "there is no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in"),
+        (lambda path: path.write_bytes(b"GIF89a"), "is not an idx file of 3 dimensions"),
+        (lambda path: path.write_bytes(b""), "is not an idx file of 3 dimensions"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "is said to hold 50x28x28 bytes, but has 39199"),
+        (lambda path: write_idx(path, np.zeros((49, 28, 28))), "49 images have 50 labels"),
+    ],
+)
+def test_a_file_that_is_missing_or_damaged_is_named(folder, damage, said):
+    damage(folder / "train-images-idx3-ubyte")
+    with pytest.raises(ValueError, match=said):
+        load_idx(folder)
+
+
+def test_without_fashion_mnist_the_digits_are_used(monkeypatch, tmp_path):
+    monkeypatch.setattr(data_module, "FASHION_MNIST", tmp_path / "nowhere")
+    task = load_images()
+    assert (task.name, len(task.train), len(task.test)) == ("digits", 1437, 360)
+    assert task.train.images.shape[1:] == (1, 28, 28)
+
+
+def test_train_and_test_digits_are_different_ones():
+    task = load_digits()
+    seen = {image.numpy().tobytes() for image in task.train.images}
+    assert sum(image.numpy().tobytes() in seen for image in task.test.images) == 0
+
+
+@pytest.mark.skipif(not data_module.FASHION_MNIST.is_dir(), reason="dataset-fashion-mnist is not installed")
+def test_fashion_mnist_as_debian_has_it():
+    task = load_images()
+    assert (len(task.train), len(task.test)) == (60_000, 10_000)
+    assert task.train.labels.bincount().tolist() == [6000] * 10
+
+
+def test_batches_follow_the_generator():
+    samples = Samples(torch.arange(100.0)[:, None], torch.arange(100))
+    first, second = (samples.batch(16, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first[0], second[0])
+    assert torch.equal(first[0][:, 0].long(), first[1])
