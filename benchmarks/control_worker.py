@@ -1,4 +1,4 @@
-"""What the hosts do in ``benchmarks/control.py``: train two models in turns, one adaptive, one with the same plan fixed.
+"""What the hosts do in ``benchmarks/control.py``: train two models in turns, one adaptive, one with its plan fixed.
 
 Rank 0 prints a line of JSON: seconds a step of each block, for both.
 """

