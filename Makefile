@@ -26,7 +26,7 @@ check: $(INSTALLED)  ## style, types, and the direction of imports
 test: $(INSTALLED)  ## all tests
 	$(BIN)/python -m pytest
 
-bench: $(INSTALLED)  ## the benchmarks; an hour and a half
+bench: $(INSTALLED)  ## the benchmarks; five hours
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/lab.py
 	$(BIN)/python benchmarks/collectives.py
@@ -34,6 +34,10 @@ bench: $(INSTALLED)  ## the benchmarks; an hour and a half
 	$(BIN)/python benchmarks/step_time.py
 	$(BIN)/python benchmarks/costs.py
 	$(BIN)/python benchmarks/estimates.py
+	$(BIN)/python benchmarks/front.py
+	$(BIN)/python benchmarks/control.py
+	$(BIN)/python benchmarks/learning.py
+	$(BIN)/python benchmarks/adaptive.py
 
 clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,6 +1,6 @@
 """One of two ranks on loopback: what does the hook cost where nothing has to be saved?
 
-Models of 25M parameters take steps by turns: plain DDP, the hook, dense and native, the hook that chooses for itself, and
+Models of 25M parameters take steps by turns: plain DDP, the hook, dense and native, the hook that chooses, and
 PyTorch's own all-reduce hook.
 """
 
