@@ -12,7 +12,7 @@ from headway.compress import Shape
 from headway.exchange import ComputeSpeed, CostModel, ExchangeRecord, Plan, TimedCollective, kind_of
 from headway.kernels import GAIN_RATIOS, GainCurve
 from headway.network import Calibration, Change, CollectiveCost, Link, Overhead
-from headway.tuner import Controller, Journal, Policy, WarmUp, all_plans, policy_of, ratios_between
+from headway.tuner import Chooser, Controller, Journal, Policy, WarmUp, all_plans, policy_of, ratios_between
 
 GOOD = Link(latency_s=0.001, bandwidth_bps=1e9)
 NARROW = Link(latency_s=0.001, bandwidth_bps=4e7)
@@ -48,6 +48,8 @@ class Scene:
     gain_at: Callable[[int, float, float], float] = lambda _step, ratio, _in_force: steep(ratio)
     """What a ratio would send of G at a step, under the residual that the ratio in force has left."""
     own_s: Callable[[int, int], float] = lambda _step, _rank: 0.1
+    slowness: Callable[[Plan], float] = lambda _plan: 1.0
+    """By how much an exchange takes longer than foretold."""
     policy: str | Policy = "balanced"
     warm_up: int = 0
     journal: Journal = field(default_factory=Journal)
@@ -59,10 +61,9 @@ class Scene:
         calibration = Calibration(link=self.link_at(0), overhead=Overhead(message_s=2e-4))
         costs = CostModel(self.num_ranks, calibration, speeds)
         falling = WarmUp(min_ratio=0.001, max_ratio=0.1, num_steps=self.warm_up)
-        self.ranks = [
-            Controller(plans, policy_of(self.policy), falling, costs, self.journal if rank == 0 else None)
-            for rank in range(self.num_ranks)
-        ]
+        self.chooser = Chooser(plans, policy_of(self.policy), falling, costs)
+        others = [Controller(plans) for _ in range(1, self.num_ranks)]
+        self.ranks = [Controller(plans, self.chooser, self.journal), *others]
         self.plans: list[list[Plan]] = []
         """Of each step, those of all ranks."""
 
@@ -83,12 +84,21 @@ class Scene:
                 reports = [rank.report(self._records(step, number)) for number, rank in enumerate(self.ranks)]
                 link, before = self.link_at(step), self.link_at(max(step - COUNCIL_STEPS, 0))
                 changes = [Change(what="bandwidth", before=before, after=link)] if link != before else []
-                answer = self.ranks[0].decide(step + DELAY, torch.tensor(reports), link, changes)
+                reported = torch.tensor(reports, dtype=torch.float64)
+                answer = self.ranks[0].decide(step + DELAY, reported, link, changes, is_steady=not changes)
                 counts_at = step + DELAY
             for number, rank in enumerate(self.ranks):
-                rank.note_step(self.own_s(step, number), 0.0)
+                rank.note_step(self.own_s(step, number), self._exposed_s(step))
             self.plans.append([rank.plan_of(step) for rank in self.ranks])
         return self
+
+    def _exposed_s(self, step: int) -> float:
+        """What the exchange made a step longer by: what was foretold, by default."""
+        if self.chooser._objectives is None:
+            return 0.0
+        index = self.chooser._plans.index(self.ranks[0].plan_of(step))
+        compress_s, sync_s = self.chooser._objectives.at(self.link_at(step))
+        return float(compress_s[index] + sync_s[index]) * self.slowness(self.ranks[0].plan_of(step))
 
     def _sample(self, step: int) -> None:
         in_force = share_of(self.ranks[0].plan_of(step))

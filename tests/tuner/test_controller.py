@@ -32,7 +32,7 @@ def test_a_bandwidth_that_falls_is_answered_at_the_next_council():
     decision = next(each for each in scene.ranks[0].decisions if each.step > 30)
     assert (decision.step, decision.cause) == (33, "bandwidth")
     assert decision.is_switch
-    assert decision.plan.ratio < decision.before.ratio or decision.before.exchange == "dense"
+    assert share_of(decision.plan) < share_of(decision.before)
     assert decision.step_s < decision.step_s_before
     assert scene.plans[32][0] == decision.before
     assert scene.plans[33][0] == decision.plan
@@ -94,6 +94,21 @@ def test_a_slower_rank_sets_the_pace_and_lets_more_be_sent():
     assert "pace" in {decision.cause for decision in scene.ranks[0].decisions}
     assert scene.ranks[0].decisions[-1].own_s == pytest.approx(3.0)
     assert share_of(scene.plans[-1][0]) > 1.3 * share_of(scene.plans[29][0])
+
+
+def test_plans_that_take_longer_than_foretold_are_left_for_others():
+    scene = Scene(4, lambda _: NARROW, slowness=lambda plan: 3.0 if plan.algorithm == "one_shot" else 1.0).play(60)
+    assert scene.plans[3][0].algorithm == "one_shot"  # before anything is known
+    assert scene.plans[-1][0].algorithm != "one_shot"
+    assert "pace" in {decision.cause for decision in scene.ranks[0].decisions}
+    assert len(scene.switches) <= 8
+
+
+def test_what_all_plans_are_off_by_changes_little_and_not_for_long():
+    plain, slow = (Scene(4, lambda _: FAR, slowness=lambda _, f=factor: f).play(90) for factor in (1.0, 2.0))
+    assert len(slow.switches) <= len(plain.switches) + 2
+    assert max(slow.switches) < 30
+    assert slow.ranks[0].decisions[-1].plan.exchange == plain.ranks[0].decisions[-1].plan.exchange
 
 
 def test_the_warm_up_starts_large_and_comes_down():

@@ -34,7 +34,7 @@ from headway.exchange import (
 from headway.exchange.monitor import PATIENCE_S
 from headway.kernels import warm_up as compile_kernels
 from headway.network import Calibration, Link, calibrate
-from headway.tuner import Controller, Decision, Journal, policy_of
+from headway.tuner import Chooser, Controller, Decision, Journal, policy_of
 
 _ALONE = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
 """What there is to do without anybody else."""
@@ -114,9 +114,10 @@ class HookState:
     def _controller_of(self, channel: ExecutorChannel) -> Controller | None:
         if isinstance(self.config, Fixed) or channel.num_ranks == 1:
             return None
-        journal = Journal(self.config.journal) if channel.rank == 0 else None
-        policy = policy_of(self.config.policy)
-        return Controller(self.config.plans, policy, self.config.falling, channel.costs, journal)
+        if channel.rank != 0:
+            return Controller(self.config.plans)
+        chooser = Chooser(self.config.plans, policy_of(self.config.policy), self.config.falling, channel.costs)
+        return Controller(self.config.plans, chooser, Journal(self.config.journal))
 
     def _monitor_of(self, channel: ExecutorChannel) -> Monitor | None:
         if self.config.interval == 0 or self._link is not None or channel.num_ranks == 1:

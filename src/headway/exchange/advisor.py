@@ -43,8 +43,10 @@ class Advisor(Protocol):
     def report(self, records: Sequence[ExchangeRecord]) -> list[float]:
         """Return what this rank has to say, the records since the last time among it."""
 
-    def decide(self, step: int, reports: Tensor, link: Link, changes: Sequence[Change]) -> list[float]:
-        """Return, at rank 0, the answer that counts from a step on."""
+    def decide(
+        self, step: int, reports: Tensor, link: Link, changes: Sequence[Change], *, is_steady: bool
+    ) -> list[float]:
+        """Return, at rank 0, the answer that counts from a step on; a link is steady if no change is suspected."""
 
     def adopt(self, answer: Sequence[float]) -> None:
         """Follow an answer from now on."""

@@ -209,7 +209,7 @@ class Monitor:
         advice, is_restless = [], bool(moved) or self._estimator.is_suspicious
         if self._advisor is not None:
             reports = hearing.reports[:, _MOST_RECORDS * _NUMBERS :]
-            advice = self._advisor.decide(step + DELAY, reports, now.link, changes)
+            advice = self._advisor.decide(step + DELAY, reports, now.link, changes, is_steady=not is_restless)
             is_restless = is_restless or self._advisor.is_restless
         links = (before.latency_s, before.bandwidth_bps, now.link.latency_s, now.link.bandwidth_bps)
         flags = [float(what in moved) for what in _WHAT]

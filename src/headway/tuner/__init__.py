@@ -1,5 +1,6 @@
 """Chooses the plan: what every candidate would take and teach, which are worth a thought, and which is best."""
 
+from headway.tuner.chooser import Chooser
 from headway.tuner.controller import Controller
 from headway.tuner.decision import CAUSES, Decision, describe
 from headway.tuner.front import Front, pareto_front
@@ -10,12 +11,14 @@ from headway.tuner.objectives import Objectives
 from headway.tuner.outlook import Option, Outlook
 from headway.tuner.policies import POLICIES, Balanced, Goodput, Knee, Policy, Shortest, policy_of
 from headway.tuner.regimes import Regimes, find_regimes
+from headway.tuner.times import TimeModel
 from headway.tuner.warm_up import WarmUp
 
 __all__ = [
     "CAUSES",
     "POLICIES",
     "Balanced",
+    "Chooser",
     "Controller",
     "Decision",
     "Front",
@@ -29,6 +32,7 @@ __all__ = [
     "Policy",
     "Regimes",
     "Shortest",
+    "TimeModel",
     "WarmUp",
     "all_plans",
     "candidates",

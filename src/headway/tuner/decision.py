@@ -11,8 +11,8 @@ from headway.network import Link
 from headway.tuner.front import Front
 
 CAUSES = ("start", "latency", "bandwidth", "gain", "pace", "warm-up")
-"""What makes plans be looked at anew: training starts, the link has moved, the gain has, steps take another time beside
-the exchange, or the warm-up allows smaller ratios."""
+"""What makes plans be looked at anew: training starts, the link has moved, the gain has, steps take another time than
+was foretold, or the warm-up allows smaller ratios."""
 
 _NAMES = {
     "dense": "dense",
@@ -81,7 +81,7 @@ class Decision:
         told = {
             "start": "training starts",
             "gain": "the gain has changed",
-            "pace": "computing takes another time",
+            "pace": "steps take another time than foretold",
             "warm-up": "the warm-up allows smaller ratios",
         }
         return told[self.cause]

@@ -29,7 +29,7 @@ class Balanced:
         floor: Below this gain training may diverge, and a plan counts as good as nothing.
     """
 
-    patience: float = 0.1
+    patience: float = 0.2
     floor: float = 0.01
 
     def __call__(self, front: Front) -> Floats:
