@@ -12,6 +12,7 @@ from headway.collectives import Executor
 from headway.collectives import council as council_module
 from headway.exchange import ExchangeRecord, Monitor, NetworkView, TimedCollective
 from headway.exchange import monitor as monitor_module
+from headway.exchange.rhythm import delay_for
 from headway.network import Calibration, CollectiveCost, Link
 
 BEFORE, AFTER = Link(latency_s=0.0002, bandwidth_bps=1e9), Link(latency_s=0.0002, bandwidth_bps=1e8)
@@ -56,6 +57,7 @@ def watch(num_steps: int, changes_at: int) -> list[tuple[bool, NetworkView]]:
     """Return what a rank knew at the beginning of each step, and whether a council was due then."""
     executor = Executor(timeout_s=20)
     clock = council_module.time = Clock(5000.0 * executor.rank)
+    monitor_module.delay_for = lambda *_: 3  # these steps take no time
     monitor = Monitor(executor, Calibration(link=BEFORE), INTERVAL)
     seen, records = [], []
     try:
@@ -68,7 +70,7 @@ def watch(num_steps: int, changes_at: int) -> list[tuple[bool, NetworkView]]:
             records.append(record_of(step, AFTER if step >= changes_at else BEFORE, executor.rank, clock))
             monitor.end_step()
     finally:
-        council_module.time = time
+        council_module.time, monitor_module.delay_for = time, delay_for
         monitor.close()
     return seen
 

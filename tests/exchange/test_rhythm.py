@@ -6,19 +6,23 @@ import itertools
 
 import pytest
 
-from headway.exchange.rhythm import DELAY, Rhythm
+from headway.exchange.rhythm import LEAST_DELAY, Rhythm, delay_for
 
 
-def play(rhythm: Rhythm, num_steps: int, restless: range = range(0)) -> list[tuple[int, bool]]:
+def play(
+    rhythm: Rhythm, num_steps: int, restless: range = range(0), delay: int = LEAST_DELAY
+) -> list[tuple[int, bool]]:
     """Return the step of each council, and whether it was thorough."""
     held, answer, counts_at = [], None, 0
     for step in range(num_steps):
         if answer is not None and step == counts_at:
-            rhythm.adopt(*answer)
+            rhythm.adopt(*answer, delay)
             answer = None
         if answer is None and rhythm.is_due(step):
             held.append((step, rhythm.is_thorough(step)))
-            answer, counts_at = rhythm.following(step, is_restless=step in restless), step + DELAY
+            answer, counts_at = rhythm.following(step, is_restless=step in restless), step + rhythm.delay
+            rhythm.start(step)
+        rhythm.measured = [*getattr(rhythm, "measured", []), *([step] if rhythm.is_measured(step) else [])]
     return held
 
 
@@ -35,7 +39,7 @@ def test_a_short_interval_means_every_third_step():
 
 def test_an_adaptive_run_looks_every_third_step_and_thoroughly_ever_more_rarely():
     held = play(Rhythm(10, looks_often=True), 200)
-    assert [step for step, _ in held] == list(range(3, 200, DELAY))
+    assert [step for step, _ in held] == list(range(3, 200, LEAST_DELAY))
     thorough = [step for step, is_thorough in held if is_thorough]
     pauses = [after - before for before, after in itertools.pairwise(thorough)]
     assert pauses == sorted(pauses)
@@ -51,16 +55,24 @@ def test_restlessness_makes_all_councils_thorough_and_what_was_calm_is_forgotten
     assert after[0] - 102 <= 12
 
 
-def test_a_measured_step_is_the_one_before_a_thorough_council():
-    rhythm = Rhythm(10, looks_often=True)
-    assert [step for step in range(10) if rhythm.is_measured(step)] == [9]
-    rhythm.adopt(3, 3, 1.0)
-    assert rhythm.is_measured(1)
+@pytest.mark.parametrize(("looks_often", "restless"), [(False, range(0)), (True, range(0)), (True, range(60, 80))])
+def test_a_measured_step_is_the_one_before_a_thorough_council(looks_often, restless):
+    rhythm = Rhythm(10, looks_often=looks_often)
+    thorough = [step for step, is_thorough in play(rhythm, 120, restless) if is_thorough]
+    assert thorough[0] - 1 in rhythm.measured
+    assert len(set(rhythm.measured) - {step - 1 for step in thorough}) <= 2  # calm again, or the run is over
+    assert len(rhythm.measured) >= len(thorough) - 3  # that after a first suspicion comes as a surprise
+
+
+def test_where_steps_are_short_answers_count_later_and_councils_are_rarer():
+    held = play(Rhythm(10, looks_often=True), 60, delay=7)
+    assert [step for step, _ in held] == [3, 6, *range(13, 60, 7)]
+    assert delay_for(council_s=10.0, step_s=0.01) == 12
 
 
 def test_going_back_to_an_earlier_step_does_not_stop_councils():
     rhythm = Rhythm(10)
-    rhythm.adopt(500, 500, 0.0)
+    rhythm.adopt(500, 500, 0.0, 3)
     rhythm.restart(23)
     assert (rhythm.next_council, rhythm.next_thorough) == (30, 30)
     often = Rhythm(10, looks_often=True)

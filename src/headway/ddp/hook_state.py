@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
@@ -82,7 +83,8 @@ class HookState:
             compile_kernels()  # now, and not in the middle of a step that others wait for
         self._group = group
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
-        self._check_agreement()
+        self._journal, trouble = self._open_journal()
+        self._check_agreement(trouble)
         self._history = History()
         channel = ExecutorChannel(self._executor, self._cost_model())
         self._controller = self._controller_of(channel)
@@ -117,7 +119,7 @@ class HookState:
         if channel.rank != 0:
             return Controller(self.config.plans)
         chooser = Chooser(self.config.plans, policy_of(self.config.policy), self.config.falling, channel.costs)
-        return Controller(self.config.plans, chooser, Journal(self.config.journal))
+        return Controller(self.config.plans, chooser, self._journal)
 
     def _monitor_of(self, channel: ExecutorChannel) -> Monitor | None:
         if self.config.interval == 0 or self._link is not None or channel.num_ranks == 1:
@@ -175,14 +177,26 @@ class HookState:
         with contextlib.suppress(RuntimeError):
             torch.autograd.Variable._execution_engine.queue_callback(self._engine.drain)
 
-    def _check_agreement(self) -> None:
+    def _open_journal(self) -> tuple[Journal | None, str]:
+        """Return the journal of rank 0, and what is wrong with it, if anything is."""
+        if isinstance(self.config, Fixed) or self._executor.rank != 0:
+            return None, ""
+        try:
+            return Journal(self.config.journal), ""
+        except OSError as error:
+            return None, str(error)
+
+    def _check_agreement(self, trouble: str) -> None:
         """Find out now if ranks were configured differently, and not by a deadline in the middle of training."""
-        own = torch.tensor([self.config.fingerprint])
-        everyone = self._executor.all_gather(own, "native").flatten().tolist()
-        if len(set(everyone)) > 1:
+        own = torch.tensor([self.config.fingerprint, bool(trouble)])
+        configurations, troubles = self._executor.all_gather(own, "native").T.tolist()
+        odd = [rank for rank, theirs in enumerate(configurations) if theirs != configurations[0]]
+        if odd or any(troubles):
             self._executor.close()
-            odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
+        if odd:
             raise ValueError(f"ranks {odd} have another configuration than rank 0: give the same to all")
+        if any(troubles):
+            raise ValueError(f"rank 0 cannot write its journal: {trouble or 'it says why'}")
 
     @property
     def plan(self) -> Plan:
@@ -211,7 +225,7 @@ class HookState:
     def state_dict(self) -> dict[str, Any]:
         """Return residuals, thresholds, step and all that decides what comes next. Between steps, on every rank."""
         self._engine.drain()
-        return {**checkpoint.save(self._averager), "plan": vars(self._plan_of(self._averager.step))}
+        return {**checkpoint.save(self._averager), "plan": asdict(self._plan_of(self._averager.step))}
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Go on from a state; one of another number of ranks or another model is refused.
@@ -226,8 +240,10 @@ class HookState:
         checkpoint.load(self._averager, state, self._names.parameters, strict=strict)
         if self._monitor is not None:
             self._monitor.restart(self._averager.step)
-        if self._controller is not None and isinstance(state.get("plan"), Mapping):
-            self._controller.resume(state["plan"])
+        if self._controller is not None:
+            number = torch.tensor([self._controller.number_of(state.get("plan"))])
+            self._executor.broadcast(number, 0)
+            self._controller.resume(int(number))
         if self._link is not None:
             self._averager.channel.link = self._link
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -137,6 +138,7 @@ class Averager:
         self._num_settling = _NUM_DENSE_STEPS if layout is None else max(0, _NUM_DENSE_STEPS - step)
         self._seen.clear()
         self._fusions.clear()
+        self._is_open, self._ended_at = False, None
 
     @property
     def _is_settling(self) -> bool:
@@ -146,8 +148,8 @@ class Averager:
     @property
     def _is_measured(self) -> bool:
         """Whether a council comes next: exchanges then follow each other, so that each tells how long it took."""
-        if self._advisor is not None and self._num_settling == 1:
-            return True
+        if self._advisor is not None and self._num_settling == _NUM_DENSE_STEPS:
+            return True  # the first step shows what there is to gain; the second, how long plain sums take
         return self._monitor is not None and self._monitor.is_measured(self.step)
 
     def _look_at_network(self, monitor: Monitor) -> None:
@@ -188,14 +190,14 @@ class Averager:
         taken, self._taken = self._taken, []
         layout: Layout = tuple(bucket.layout for bucket in taken)
         if self._waiting:
-            self._run_waiting(plan)
+            plan = self._run_waiting()
         elif self.memories is None:
             self.layout = layout
         self._seen.append(layout)
         if self._seen.count(layout) == _NUM_TO_ADOPT and self.memories is not None and layout != self.memories.layout:
             self.memories = self.memories.regrouped(layout)
             self.layout = layout
-        if plan.exchange == "dense" and plan.values == "fp32" and self.memories is not None:
+        if _sends_all(plan) and self.memories is not None and all(_is_exact(bucket.gradient) for bucket in taken):
             self.memories.forget()  # all of it has been sent
         self._num_settling = max(0, self._num_settling - 1)
         self._note_step(taken[-1].submitted_at)
@@ -207,10 +209,11 @@ class Averager:
         """Tell the advisor how long a step takes by itself, and how much longer the exchange makes it."""
         before, self._ended_at = self._ended_at, time.perf_counter()
         if self._advisor is not None and before is not None:
-            self._advisor.note_step(max(last_submitted_at - before, 0.0), self._ended_at - last_submitted_at)
+            exposed_s = math.nan if self._is_measured else self._ended_at - last_submitted_at
+            self._advisor.note_step(max(last_submitted_at - before, 0.0), exposed_s)
 
-    def _run_waiting(self, plan: Plan) -> None:
-        """Average what has been kept, now that all of the step is there."""
+    def _run_waiting(self) -> Plan:
+        """Average what has been kept, now that all of the step is there; return the plan it was done by."""
         waiting, self._waiting = self._waiting, []
         layout: Layout = tuple(bucket.layout for bucket in waiting)
         if self.memories is None:
@@ -233,6 +236,7 @@ class Averager:
                 gradient.copy_(average)
         for bucket in waiting:
             bucket.on_done()
+        return plan
 
     def _start_plain(self, bucket: Bucket, plan: Plan) -> Callable[[], None]:
         """Start what DDP would do without a hook, while more buckets come; return what waits for it."""
@@ -263,7 +267,8 @@ class Averager:
         """Run one exchange, and leave a record of it."""
         exchange = exchange_of(plan)
         start = time.perf_counter()
-        narrow = gradient if gradient.dtype in _COMPRESSIBLE or isinstance(exchange, Dense) else gradient.float()
+        goes_as_it_is = isinstance(exchange, Dense) and not memory.is_used
+        narrow = gradient if gradient.dtype in _COMPRESSIBLE or goes_as_it_is else gradient.float()
         job = Job(step=self.step, bucket=index, gradient=narrow, memory=memory, seed=self.seed)
         if self._advisor is not None and self._is_measured:
             self._take_curve(self._advisor, narrow, memory)
@@ -312,7 +317,7 @@ class Averager:
     def _take_curve(self, advisor: Advisor, gradient: Tensor, memory: BucketMemory) -> None:
         """Show the advisor what there is to send; what the memory holds is added now, and not by the exchange."""
         if not memory.is_used:
-            advisor.note_curve(gain_curve(gradient))
+            advisor.note_curve(gain_curve(gradient if gradient.dtype in _COMPRESSIBLE else gradient.float()))
             return
         memory.whole.accumulate(gradient)
         gradient.zero_()
@@ -331,6 +336,15 @@ class Averager:
 
 def _needs_memory(plan: Plan) -> bool:
     return plan.exchange != "dense" or plan.values != "fp32"
+
+
+def _sends_all(plan: Plan) -> bool:
+    return plan.exchange == "dense" and plan.values == "fp32"
+
+
+def _is_exact(gradient: Tensor) -> bool:
+    """Whether what is sent of it keeps all that a residual holds, to rounding."""
+    return gradient.dtype in (torch.float32, torch.float64)
 
 
 def _is_plain(plan: Plan) -> bool:

@@ -15,7 +15,7 @@ from headway.collectives import Executor, Hearing, calls_worth_making
 from headway.exchange.advisor import Advisor
 from headway.exchange.engine import Engine
 from headway.exchange.records import ExchangeRecord
-from headway.exchange.rhythm import DELAY, Rhythm
+from headway.exchange.rhythm import Rhythm, delay_for
 from headway.network import Calibration, Change, Estimate, Estimator, Link, Observation
 from headway.network.estimator import TIMING_S
 
@@ -24,7 +24,7 @@ _MOST_RECORDS = 16
 _NUMBERS = 2
 """Of a record: when its largest collective began and ended."""
 _WHAT = ("latency", "bandwidth")
-_NUM_ANSWERS = 11
+_NUM_ANSWERS = 12
 _BRIEF = 2
 """Calls of a council that only looks whether something has changed."""
 _ODD = 0.3
@@ -32,15 +32,18 @@ _ODD = 0.3
 _NUM_MESSAGES_LATE = 40
 """Threads are late by about as long as it takes to process so many messages."""
 _MOST_WITNESSES = 3
+_NUM_LATENCIES = 6
+"""Of a brief council."""
 _MOST_PAUSE_S = 0.02
+_SMOOTHING = 0.2
 _LEAVING_S = 2.0
 _WORTH_ADOPTING = 0.1
 """The link in force follows the estimate where they differ by more: choices do not flap."""
 PATIENCE_S = 86_400.0
 """Councils last as long as the step they are held in; who is missing is found out by the exchanges of the step."""
 
-TrafficKind = tuple[str, str, float]
-"""Exchanges that the model fits equally well: name, algorithm, ratio."""
+TrafficKind = tuple[str, str]
+"""Exchanges that the model fits equally well: name and algorithm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,8 @@ class Monitor:
     A collective took from the moment the last rank began until the last one ended, by the clock of rank 0: neither
     stragglers nor clocks count. Of each exchange the largest one is reported. The council itself pins α. It is held on
     a thread and on connections of its own: everybody waits for the call from the beginning of the step, and rank 0
-    calls when the exchanges of the step are over and the network is idle. The result counts three steps later.
+    calls when the exchanges of the step are over and the network is idle. The result counts three steps later, or more
+    where steps are short beside latency, so that nobody waits for it.
 
     **Cost**: 8 α beside the training, or 40 ms where latency is small, and some 500 bytes a rank, every
     ``interval`` steps, or every third step while a change is suspected; with an advisor, 6 α and 900 bytes every
@@ -89,6 +93,11 @@ class Monitor:
         self._estimator = Estimator(first.link, timing_s=self._timing_s)
         self._rhythm = Rhythm(interval, looks_often=advisor is not None)
         self._kinds: set[TrafficKind] = set()
+        self._ended_at: float | None = None
+        self._step_s = 0.0
+        """How long steps take, the shorter ones of late."""
+        self._was_odd = False
+        """Whether the latency was quite another in the last council."""
         self._started_at: int | None = None
         self._step_is_over = threading.Event()
         self._answer: list[float] = []
@@ -106,6 +115,7 @@ class Monitor:
     def start(self, step: int, records: Sequence[ExchangeRecord]) -> None:
         """Begin a council at the beginning of a step, about the records since the last one."""
         self._started_at = step
+        self._rhythm.start(step)
         self._step_is_over.clear()
         chosen = [record for record in records if record.was_alone][-_MOST_RECORDS:]
         advice = [] if self._advisor is None else self._advisor.report(records)
@@ -119,10 +129,14 @@ class Monitor:
     def end_step(self) -> None:
         """Let rank 0 call: the exchanges of the step are over."""
         self._step_is_over.set()
+        before, self._ended_at = self._ended_at, time.monotonic()
+        if before is not None:
+            step_s = self._ended_at - before
+            self._step_s = min(step_s, self._step_s + _SMOOTHING * (step_s - self._step_s) if self._step_s else step_s)
 
     def finish(self, step: int) -> bool:
         """At the beginning of a step: take in the answer that counts from now on; return whether there is one."""
-        if self._started_at is None or step < self._started_at + DELAY:
+        if self._started_at is None or step < self._started_at + self._rhythm.delay:
             return False
         self._take_in_answer()
         return True
@@ -152,6 +166,10 @@ class Monitor:
         """End the thread and the connections."""
         atexit.unregister(self.leave)
         self._step_is_over.set()
+        try:
+            self._engine.drain(self._timeout_s)
+        except Exception:  # nobody is to be kept waiting by a rank that is busy, or gone
+            self._executor.abandon()
         self._engine.close()
         self._executor.close()
 
@@ -187,7 +205,11 @@ class Monitor:
     def _wait_for_end_of_step(self) -> None:
         """Wait until the step's exchanges are over here, and a little longer, for what others still have to send."""
         self._step_is_over.wait()
-        time.sleep(min(self._estimator.estimate.link.latency_s, _MOST_PAUSE_S))
+        time.sleep(self._pause_s)
+
+    @property
+    def _pause_s(self) -> float:
+        return min(self._estimator.estimate.link.latency_s, _MOST_PAUSE_S)
 
     def link_to_adopt(self, in_force: Link) -> Link:
         """Return the estimate if it is worth following, or else what is in force."""
@@ -198,7 +220,7 @@ class Monitor:
     def _decide(self, step: int, records: Sequence[ExchangeRecord], hearing: Hearing) -> list[float]:
         """Take everything in, at rank 0; return what has changed, when to meet again, the estimate, and the advice."""
         before = self._estimator.usual
-        kinds = {(record.exchange, record.algorithm, record.ratio) for record in records}
+        kinds = {(record.exchange, record.algorithm) for record in records}
         if not kinds <= self._kinds:
             self._estimator.expect_other_traffic()
         self._kinds |= kinds
@@ -206,25 +228,38 @@ class Monitor:
         changes = [change for change in moves if change is not None]
         moved = {change.what for change in changes}
         now = self._estimator.estimate
-        advice, is_restless = [], bool(moved) or self._estimator.is_suspicious
+        advice, is_restless = [], bool(moved) or self._was_odd or self._estimator.is_suspicious
         if self._advisor is not None:
             reports = hearing.reports[:, _MOST_RECORDS * _NUMBERS :]
-            advice = self._advisor.decide(step + DELAY, reports, now.link, changes, is_steady=not is_restless)
+            advice = self._advisor.decide(
+                step + self._rhythm.delay, reports, now.link, changes, is_steady=not is_restless
+            )
             is_restless = is_restless or self._advisor.is_restless
         links = (before.latency_s, before.bandwidth_bps, now.link.latency_s, now.link.bandwidth_bps)
         flags = [float(what in moved) for what in _WHAT]
         rhythm = self._rhythm.following(step, is_restless=is_restless)
-        return [*flags, *rhythm, *links, now.latency_error, now.bandwidth_error, *advice]
+        council_s = _NUM_LATENCIES * now.link.latency_s + self._pause_s
+        return [
+            *flags,
+            *rhythm,
+            delay_for(council_s, self._step_s),
+            *links,
+            now.latency_error,
+            now.bandwidth_error,
+            *advice,
+        ]
 
     def _observe_latency(self, hearing: Hearing) -> list[Change | None]:
-        """Take in the latency, if it is well known; one that is quite another is sure after one council.
+        """Take in the latency, if it is well known; one that is quite another is sure after two councils.
 
-        Each of its calls bears witness, and each has been answered by all ranks.
+        Each of their calls bears witness, and each has been answered by all ranks.
         """
         if hearing.num_calls <= _BRIEF:
+            self._was_odd = False
             return []
         latency_s = hearing.usual_latency_s
-        num_times = min(hearing.num_calls, _MOST_WITNESSES) if self._is_odd(latency_s) else 1
+        was_odd, self._was_odd = self._was_odd, self._is_odd(latency_s)
+        num_times = min(hearing.num_calls, _MOST_WITNESSES) if was_odd and self._was_odd else 1
         return [self._estimator.observe_latency(latency_s) for _ in range(num_times)]
 
     def _observe_transfers(self, records: Sequence[ExchangeRecord], hearing: Hearing) -> list[Change | None]:
@@ -236,9 +271,9 @@ class Monitor:
         return moves
 
     def _adopt(self, answer: list[float]) -> None:
-        moved, rhythm, errors = answer[:2], answer[2:5], answer[9:11]
-        before = Link(latency_s=answer[5], bandwidth_bps=answer[6])
-        link = Link(latency_s=answer[7], bandwidth_bps=answer[8])
+        moved, rhythm, errors = answer[:2], answer[2:6], answer[10:12]
+        before = Link(latency_s=answer[6], bandwidth_bps=answer[7])
+        link = Link(latency_s=answer[8], bandwidth_bps=answer[9])
         changes = [Change(what=what, before=before, after=link) for what, has in zip(_WHAT, moved, strict=True) if has]
         self._rhythm.adopt(*rhythm)
         estimate = Estimate(link=link, latency_error=errors[0], bandwidth_error=errors[1])

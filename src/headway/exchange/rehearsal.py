@@ -17,11 +17,11 @@ from headway.exchange.catalogue import exchange_of
 from headway.exchange.plan import Plan
 from headway.kernels import warm_up as compile_kernels
 
-_SMALL, _LARGE = 1 << 16, 1 << 19
+_SMALL, _LARGE = 1 << 16, 1 << 20
 _FEW, _MANY = 0.01, 0.1
 _NUM_TENSORS = 8
 """Of the rehearsed bucket, for exchanges that go tensor by tensor."""
-_NUM_RUNS = 3
+_NUM_RUNS = 2
 _FEW_MESSAGES, _MOST_MESSAGES = 4, 16
 """More are not rehearsed: what each further message takes is added."""
 

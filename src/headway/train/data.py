@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,10 @@ def load_digits() -> Task:
 
 def read_idx(path: Path, num_dimensions: int) -> Tensor:
     """Return the bytes of an idx file, in its shape."""
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
     header = 4 + 4 * num_dimensions
     if len(content) < header or content[:4] != bytes([0, 0, _UNSIGNED_BYTES, num_dimensions]):
         raise ValueError(f"{path} is not an idx file of {num_dimensions} dimensions of unsigned bytes")

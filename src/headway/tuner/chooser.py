@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class Chooser:
 
     def __init__(self, plans: Sequence[Plan], policy: Policy, warm_up: WarmUp, costs: CostModel) -> None:
         self._plans = list(plans)
+        self._index_of = {plan: index for index, plan in enumerate(self._plans)}
         self._policy = policy
         self._warm_up = warm_up
         self._costs = costs
@@ -86,7 +87,9 @@ class Chooser:
         self._own_s = report.own_s if math.isfinite(report.own_s) else 0.0
         if report.has_curve:
             self._gains.learn_curve(report.curve)
-        self._seen_at = step
+        self._learn_times(plan, report, self._link)
+        self._seen_at = self._link_moved_at = step
+        self._known = None
         return self._choose(step, plan, "start", self._link)
 
     def consider(
@@ -137,7 +140,7 @@ class Chooser:
     def _learn_times(self, plan: Plan, report: Report, link: Link) -> None:
         assert self._objectives is not None
         compress_s, sync_s = self._objectives.at(link)
-        index = self._plans.index(plan)
+        index = self._index_of[plan]
         self._times.learn(plan, float(compress_s[index] + sync_s[index]), report.exposed_s)
 
     def _cause(self, step: int, plan: Plan, link: Link, changes: Sequence[Change]) -> str | None:
@@ -150,18 +153,19 @@ class Chooser:
             return "warm-up"
         if not self.has_curve:
             return None
-        front = self._front_of(np.array([self._plans.index(plan)]), link)
+        front = self._front_of(np.array([self._index_of[plan]]), link)
         if not known.has_curve or _has_moved(float(front.gain[0]), known.gain):
             return "gain"
         return "pace" if _has_moved(float(front.step_s[0]), known.step_s) else None
 
     def _choose(self, step: int, plan: Plan, cause: str, link: Link) -> Decision:
         """Look at all plans."""
-        here = self._plans.index(plan)
+        here = self._index_of[plan]
         allowed = np.flatnonzero(self._ratios >= self._warm_up.least_ratio(step))
         on_front = allowed[pareto_front(self._front_of(allowed, link).objectives)]
         shown = on_front if here in on_front else np.append(on_front, here)
-        front, mine = self._front_of(shown, link), int(np.flatnonzero(shown == here)[0])
+        mine = int(np.flatnonzero(shown == here)[0])
+        front = replace(self._front_of(shown, link), in_force=mine)
         chosen = self._best(front, len(on_front), mine, may_stay=here in allowed) if self.has_curve else mine
         known_link = link if self._known is None else self._known.link
         gain, step_s = float(front.gain[chosen]), float(front.step_s[chosen])
@@ -178,8 +182,8 @@ class Chooser:
             step_s_before=float(front.step_s[mine]),
             gain=gain,
             gain_before=float(front.gain[mine]),
-            promised_gain=math.nan if self._promise is None else self._promise.gain,
-            realised_gain=self._realised_gain,
+            promised_gain=math.nan if self._promise is None else self._gains.counted(plan, self._promise.gain),
+            realised_gain=self._gains.counted(plan, self._realised_gain),
             exponent=self._gains.exponent,
             gain_curve=tuple([math.nan] * len(GAIN_RATIOS) if self._gains.curve is None else self._gains.curve),
             front=front,
@@ -191,17 +195,16 @@ class Chooser:
     def _front_of(self, indices: np.ndarray, link: Link) -> Front:
         """Return some plans with what they take and teach."""
         assert self._objectives is not None
-        compress_s, sync_s = self._objectives.at(link)
-        factors, gains = self._times.factors(), self._gains.predict()
+        compress_s, sync_s = (each[indices] for each in self._objectives.at(link))
+        factors, gains = self._times.factors()[indices], self._gains.predict()[indices]
         plans = [self._plans[index] for index in indices]
-        times = (factors * compress_s, factors * sync_s)
-        return Front(plans, times[0][indices], times[1][indices], gains[indices], self._own_s)
+        return Front(plans, factors * compress_s, factors * sync_s, gains, self._own_s)
 
     def _best(self, front: Front, num_allowed: int, mine: int, *, may_stay: bool) -> int:
         """Return the plan of the highest score; without much to gain from it, the one in force."""
         scores = np.asarray(self._policy(front), dtype=np.float64)
-        if scores.shape != (len(front),) or not np.isfinite(scores).all():
-            raise ValueError(f"the policy gave {scores}, but must give a number for each of {len(front)} plans")
+        if scores.shape != (len(front),) or not (np.isfinite(scores) & (scores > 0)).all():
+            raise ValueError(f"the policy gave {scores}, but must give a number above 0 for each of {len(front)} plans")
         best = int(scores[:num_allowed].argmax())
         return best if not may_stay or scores[best] >= _WORTH_A_SWITCH * scores[mine] else mine
 

@@ -66,9 +66,15 @@ class Controller:
         del step
         return self._plan
 
-    def resume(self, fields: Mapping[str, Any]) -> None:
-        """Go on with the plan of an earlier run, if it is one to choose from."""
-        self._plan = next((plan for plan in self._plans if vars(plan) == fields), self._plan)
+    def resume(self, number: int) -> None:
+        """Go on with a plan by its number, as all ranks do, and forget what was seen of steps so far."""
+        self._plan = self._plans[number]
+        self._observer = Observer()
+
+    def number_of(self, fields: Mapping[str, Any] | None) -> int:
+        """Return the number of the plan of an earlier run; that of the one in force, if there is none like it."""
+        numbers = [number for number, plan in enumerate(self._plans) if vars(plan) == fields]
+        return numbers[0] if numbers else self._plans.index(self._plan)
 
     def note_step(self, own_s: float, exposed_s: float) -> None:
         """Take in how long a step took beside the exchange, and how much longer that made it."""

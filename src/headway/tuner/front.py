@@ -30,6 +30,8 @@ class Front:
     gain: Floats
     own_s: float
     """What a step takes beside the exchange: forward, backward, optimizer, data."""
+    in_force: int | None = None
+    """Which of them is the plan now, if one is: policies may be lenient with it."""
 
     @property
     def step_s(self) -> Floats:

@@ -44,8 +44,8 @@ class Promise:
 
     plan: Plan
     gain: float
-    uncorrected: float
-    """Without the exponent."""
+    on_curve: float
+    """What the curve alone said."""
     ratio_before: float
 
 
@@ -61,26 +61,30 @@ class GainModel:
         self._plans = plans
         self._turns = np.array([(num_ranks + 1) / 2 if plan.exchange in _IN_TURNS else 1.0 for plan in plans])
         self._log_ratios = np.log([_ratio_of(plan) for plan in plans])
-        self._kinds = [_kind_of(plan) for plan in plans]
+        kinds = [_kind_of(plan) for plan in plans]
+        self._distinct = list(dict.fromkeys(kinds))
+        self._which = np.array([self._distinct.index(kind) for kind in kinds])
+        self._index_of = {plan: index for index, plan in enumerate(plans)}
         self._follows_curve = np.array([_follows_curve(plan) for plan in plans])
         self._is_random = np.array([plan.exchange == "randomk" for plan in plans])
         self._factors: dict[str, float] = {}
         self.exponent = _FIRST_EXPONENT
         self.curve: Curve | None = None
-        self._ratio = 1.0
-        """That which the residual is what it is for: c0."""
+        self._residual_ratio = self._curve_ratio = 1.0
+        """The ratio that the residual is what it is for, now, and when the curve was taken: c0."""
 
     def learn_curve(self, gains: Curve) -> None:
         """Take in a gain curve, the mean over ranks."""
-        self.curve = gains if self.curve is None else self.curve + _CURVE_SMOOTHING * (gains - self.curve)
+        share = 1.0 if self.curve is None else _CURVE_SMOOTHING
+        self.curve = gains if self.curve is None else self.curve + share * (gains - self.curve)
+        self._curve_ratio = _between(self._curve_ratio, self._residual_ratio, share)
 
     def forget_residual(self, plan: Plan, num_steps: int) -> None:
         """Let the residual become what the ratio in force makes of it, over some steps."""
         if self.curve is None or num_steps <= 0:
             return
-        gain = _at(self.curve, math.log(_ratio_of(plan))) if _follows_curve(plan) else 1.0
-        left = (1 - min(gain, 1.0)) ** num_steps
-        self._ratio = math.exp(left * math.log(self._ratio) + (1 - left) * math.log(_ratio_of(plan)))
+        left = (1 - float(self._sent()[self._index_of[plan]])) ** num_steps
+        self._residual_ratio = _between(self._residual_ratio, _ratio_of(plan), 1 - left)
 
     def learn_realised(self, plan: Plan, realised: float, curve: Curve) -> None:
         """Take in what an exchange has sent of G, the mean over ranks, and the curve of the same steps."""
@@ -106,7 +110,7 @@ class GainModel:
 
     def _sent(self) -> Floats:
         """Return |sent|² / |G|² of each plan, in the long run."""
-        gains = self._uncorrected() * np.exp(self.exponent * (self._log_ratios - math.log(self._ratio)))
+        gains = self._uncorrected() * np.exp(self.exponent * (self._log_ratios - math.log(self._curve_ratio)))
         return np.clip(np.where(self._follows_curve, gains, self._fixed), _LEAST_GAIN, 1.0)
 
     def promise(self, index: int) -> Promise:
@@ -114,8 +118,8 @@ class GainModel:
         return Promise(
             plan=self._plans[index],
             gain=float(self._sent()[index]) if self.curve is not None else 1.0,
-            uncorrected=float(self._uncorrected()[index]) if self.curve is not None else 1.0,
-            ratio_before=self._ratio,
+            on_curve=1.0 if self.curve is None else _at(self.curve, self._log_ratios[index]),
+            ratio_before=self._curve_ratio,
         )
 
     def keep(self, promise: Promise, realised: float) -> None:
@@ -123,22 +127,28 @@ class GainModel:
         distance = math.log(_ratio_of(promise.plan) / promise.ratio_before)
         if not _follows_curve(promise.plan) or abs(distance) < math.log(_TELLING_RATIO):
             return
-        observed = math.log(max(realised, _LEAST_GAIN) / max(promise.uncorrected, _LEAST_GAIN)) / distance
+        expected = promise.on_curve * self.factor(_kind_of(promise.plan))
+        observed = math.log(max(realised, _LEAST_GAIN) / max(expected, _LEAST_GAIN)) / distance
         self.exponent += _SMOOTHING * (min(max(observed, 0.0), _MOST_EXPONENT) - self.exponent)
 
     def _uncorrected(self) -> Floats:
         assert self.curve is not None
-        factors = np.array([self.factor(kind) for kind in self._kinds]) if self._factors else self._first_factors
+        factors = np.array([self.factor(kind) for kind in self._distinct])[self._which]
         return np.asarray(np.interp(self._log_ratios, _LOG_RATIOS, self.curve) * factors)
 
-    @property
-    def _first_factors(self) -> Floats:
-        return np.array([_FIRST_FACTORS.get(plan.exchange, 1.0) for plan in self._plans])
+    def counted(self, plan: Plan, gain: float) -> float:
+        """Return what a gain counts, where ranks take turns."""
+        return gain / float(self._turns[self._index_of[plan]])
 
     @property
     def _fixed(self) -> Floats:
         """Of plans that the curve says nothing of: random-k sends its share of the energy, dense and quantized all."""
         return np.where(self._is_random, np.exp(self._log_ratios), 1.0)
+
+
+def _between(a: float, b: float, share: float) -> float:
+    """Return the ratio that lies a share of the way from a to b, on a log scale."""
+    return float(math.exp((1 - share) * math.log(a) + share * math.log(b)))
 
 
 def _at(curve: Curve, log_ratio: float) -> float:

@@ -10,6 +10,8 @@ import numpy as np
 
 from headway.tuner.front import Floats, Front
 
+_LENIENT = 0.8
+
 Policy = Callable[[Front], Floats]
 """From a front to a score for each of its plans, above 0. The highest wins; 5% more are worth a switch."""
 
@@ -29,7 +31,7 @@ class Balanced:
         floor: Below this gain training may diverge, and a plan counts as good as nothing.
     """
 
-    patience: float = 0.2
+    patience: float = 0.1
     floor: float = 0.01
 
     def __call__(self, front: Front) -> Floats:
@@ -94,9 +96,12 @@ class Shortest:
 
     def __call__(self, front: Front) -> Floats:
         """Return the score of each plan."""
-        step_s, teaches = np.maximum(front.step_s, 1e-9), front.gain >= self.floor
+        step_s, teaches = np.maximum(front.step_s, 1e-9), front.gain >= _floors(self.floor, front)
         shortest_s = step_s[teaches].min(initial=np.inf)
-        is_short = teaches & (step_s <= shortest_s * (1 + self.slack))
+        slack = np.full(len(front), self.slack)
+        if front.in_force is not None:
+            slack[front.in_force] *= 3
+        is_short = teaches & (step_s <= shortest_s * (1 + slack))
         scores = np.where(is_short, (1 + front.gain) / np.where(is_short, shortest_s, 1.0), 1 / step_s)
         return _unless_below(self.floor, front, scores)
 
@@ -127,7 +132,15 @@ def policy_of(policy: str | Policy) -> Policy:
 
 def _unless_below(floor: float, front: Front, scores: Floats) -> Floats:
     """Return scores; those of plans below a gain are less than any other, and grow with their gain."""
-    return np.asarray(np.where(front.gain >= floor, scores, front.gain * scores.min() * 1e-3))
+    return np.asarray(np.where(front.gain >= _floors(floor, front), scores, front.gain * scores.min() * 1e-3))
+
+
+def _floors(floor: float, front: Front) -> Floats:
+    """Return the least gain for each plan: the one in force may be a little below, so that noise does not flip it."""
+    floors = np.full(len(front), floor)
+    if front.in_force is not None:
+        floors[front.in_force] *= _LENIENT
+    return floors
 
 
 def _normalised(values: Floats) -> Floats:

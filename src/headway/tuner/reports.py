@@ -43,9 +43,7 @@ class Report:
         exchange. Of gains the mean over ranks counts.
         """
         own_s, exposed_s, gains = (column[np.isfinite(column)] for column in rows[:, :_NUM_TIMES].T)
-        curves = rows[np.isfinite(rows).all(axis=1), _NUM_TIMES:]
-        if not len(curves):
-            curves = rows[np.isfinite(rows[:, _NUM_TIMES:]).all(axis=1), _NUM_TIMES:]
+        curves = rows[np.isfinite(rows[:, _NUM_TIMES:]).all(axis=1), _NUM_TIMES:]
         return cls(
             own_s=float(own_s.max()) if own_s.size else math.nan,
             exposed_s=float(exposed_s.min()) if exposed_s.size else math.nan,
@@ -72,18 +70,19 @@ class Observer:
     exposed_s: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_STEPS))
     curves: list[GainCurve] = field(default_factory=list)
     switched_at: int = 0
-    num_since: int = 0
+    num_to_skip: int = 0
 
     def note_step(self, own_s: float, exposed_s: float) -> None:
-        """Take in a step."""
+        """Take in a step; NaN for an exchange that was slowed down to be measured."""
         self.own_s.append(own_s)
-        self.num_since += 1
-        if self.num_since > _NUM_SETTLING_TIMES:
+        if self.num_to_skip > 0:
+            self.num_to_skip -= 1
+        elif math.isfinite(exposed_s):
             self.exposed_s.append(exposed_s)
 
     def note_switch(self, step: int) -> None:
         """Forget what is only about the plan before."""
-        self.switched_at, self.num_since = step, 0
+        self.switched_at, self.num_to_skip = step, _NUM_SETTLING_TIMES
         self.exposed_s.clear()
 
     def report(self, records: Sequence[ExchangeRecord]) -> Report:
@@ -101,10 +100,8 @@ class Observer:
 
 
 def _of_all_buckets(curves: Sequence[GainCurve]) -> Floats:
-    """Return the curve of buckets that each send the same share; NaN without any, or where energy is not finite."""
+    """Return the curve of buckets that each send the same share; NaN where there is nothing to send."""
     energies = [curve.energy for curve in curves]
-    if not curves or not math.isfinite(sum(energies)):
+    if not 0 < sum(energies) < math.inf:
         return np.full(len(GAIN_RATIOS), np.nan)
-    if sum(energies) == 0:
-        return np.ones(len(GAIN_RATIOS))
     return np.asarray(np.average([curve.gains for curve in curves], axis=0, weights=energies))

@@ -33,7 +33,10 @@ class TimeModel:
     """
 
     def __init__(self, plans: Sequence[Plan]) -> None:
-        self._kinds = [_kind_of(plan) for plan in plans]
+        kinds = [_kind_of(plan) for plan in plans]
+        self._distinct = list(dict.fromkeys(kinds))
+        number_of = {kind: number for number, kind in enumerate(self._distinct)}
+        self._which = np.array([number_of[kind] for kind in kinds])
         self._logs: dict[Kind, float] = {}
 
     def learn(self, plan: Plan, foretold_s: float, realised_s: float) -> None:
@@ -52,7 +55,7 @@ class TimeModel:
     def factors(self) -> Floats:
         """Return the factor of each plan."""
         usual = sum(self._logs.values()) / (len(self._logs) + 1)
-        return np.asarray(np.exp([self._logs.get(kind, usual) for kind in self._kinds]))
+        return np.asarray(np.exp([self._logs.get(kind, usual) for kind in self._distinct])[self._which])
 
 
 def _kind_of(plan: Plan) -> Kind:
