@@ -102,9 +102,12 @@ class Scene:
 
     def _sample(self, step: int) -> None:
         in_force = share_of(self.ranks[0].plan_of(step))
-        gains = np.array([self.gain_at(step, ratio, in_force) for ratio in GAIN_RATIOS])
+        of_gradient, of_total = (
+            GainCurve(gains=np.array([self.gain_at(step, ratio, under) for ratio in GAIN_RATIOS]), energy=1.0)
+            for under in (1.0, in_force)
+        )
         for rank in self.ranks:
-            rank.note_curve(GainCurve(gains=gains, energy=1.0))
+            rank.note_curves(of_gradient, of_total)
 
     def _records(self, step: int, rank: int) -> list[ExchangeRecord]:
         plan = self.ranks[rank].plan_of(step)

@@ -11,7 +11,7 @@ import pytest
 
 from headway.network import Link
 from headway.tuner import Front, Goodput, Journal
-from tests.tuner.scene import FAR, GOOD, NARROW, Scene, share_of
+from tests.tuner.scene import FAR, GOOD, NARROW, Scene, share_of, steep
 
 
 def falls_at(step: int, before: Link, after: Link):
@@ -107,7 +107,7 @@ def test_plans_that_take_longer_than_foretold_are_left_for_others():
 
 def test_what_all_plans_are_off_by_changes_little_and_not_for_long():
     plain, slow = (Scene(4, lambda _: FAR, slowness=lambda _, f=factor: f).play(90) for factor in (1.0, 2.0))
-    assert len(slow.switches) <= len(plain.switches) + 2
+    assert len(slow.switches) <= len(plain.switches) + 3
     assert max(slow.switches) < 30
     assert slow.ranks[0].decisions[-1].plan.exchange == plain.ranks[0].decisions[-1].plan.exchange
 
@@ -165,21 +165,21 @@ def test_without_a_gain_curve_it_stays_dense_and_wants_to_know_more():
 
 
 def test_promises_are_held_against_what_comes_and_that_is_reported():
-    """A residual that grows takes half of the gain, as a power: foretelling gets better with each switch."""
+    """Residuals let small ratios send 4 times their share: what is promised gets better as plans come back."""
     scene = Scene(
         4,
         lambda step: NARROW if step // 60 % 2 else GOOD,
-        gain_at=lambda _, ratio, in_force: min(1.0, (ratio / 0.1) ** 0.5 * min(in_force / 0.1, 1.0) ** 0.5),
+        gain_at=lambda _, ratio, in_force: min(steep(ratio), 4 * ratio) if in_force < 1 else steep(ratio),
         policy=Goodput(exponent=0.5),
         exchanges=("dense", "allgather_topk"),
     ).play(400)
     switches = [each for each in scene.ranks[0].decisions if each.is_switch]
-    told = [each for each in switches if each.before.exchange == "allgather_topk"]
+    told = [each for each in switches if np.isfinite(each.realised_gain) and each.before.exchange != "dense"]
     off = [abs(np.log(each.promised_gain / each.realised_gain)) for each in told]
-    assert len(off) >= 4
-    assert max(off[-2:]) < 0.5 * max(off[:2])
-    assert switches[0].exponent == pytest.approx(0.3)
-    assert switches[-1].exponent == pytest.approx(0.5, abs=0.06)
+    assert len(off) >= 2
+    assert off[-1] < 0.5 * max(off)
+    assert switches[0].slope == pytest.approx(15)
+    assert switches[-1].slope == pytest.approx(4, rel=0.1)
     assert all(after.before == before.plan for before, after in itertools.pairwise(switches))
 
 

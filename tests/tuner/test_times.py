@@ -28,9 +28,9 @@ def test_what_came_counts_for_its_kind_at_any_ratio():
 def test_what_is_untried_is_taken_to_be_off_as_the_rest_and_more_surely_with_more_of_them():
     times = TimeModel([ONE, TWO, DENSE])
     times.learn(ONE, 0.1, 0.4)
-    assert times.factors()[2] == pytest.approx(4.0 ** (1 / 2))
+    assert times.factors()[2] == pytest.approx(4.0 ** (1 / 1.3))
     times.learn(TWO, 0.1, 0.4)
-    assert times.factors()[2] == pytest.approx(4.0 ** (2 / 3))
+    assert times.factors()[2] == pytest.approx(4.0 ** (2 / 2.3))
 
 
 def test_it_is_smoothed_bounded_and_halved_by_doubt():

@@ -34,8 +34,8 @@ class Advisor(Protocol):
     def note_step(self, own_s: float, exposed_s: float) -> None:
         """Take in how long a step took beside the exchange, and how much longer the exchange made it."""
 
-    def note_curve(self, curve: GainCurve) -> None:
-        """Take in what a bucket could send, and how much that would be of it."""
+    def note_curves(self, gradient: GainCurve, total: GainCurve) -> None:
+        """Take in what a bucket could send: of the gradient alone, and of its sum with the residual."""
 
     def open(self, step: int, shapes: Sequence[Shape], arrivals_s: Sequence[float]) -> list[float]:
         """Learn what buckets there are and when they come; return, at rank 0, the first answer."""

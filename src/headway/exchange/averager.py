@@ -316,12 +316,12 @@ class Averager:
 
     def _take_curve(self, advisor: Advisor, gradient: Tensor, memory: BucketMemory) -> None:
         """Show the advisor what there is to send; what the memory holds is added now, and not by the exchange."""
-        if not memory.is_used:
-            advisor.note_curve(gain_curve(gradient if gradient.dtype in _COMPRESSIBLE else gradient.float()))
-            return
-        memory.whole.accumulate(gradient)
-        gradient.zero_()
-        advisor.note_curve(gain_curve(memory.residual))
+        of_gradient = of_total = gain_curve(gradient if gradient.dtype in _COMPRESSIBLE else gradient.float())
+        if memory.is_used:
+            memory.whole.accumulate(gradient)
+            gradient.zero_()
+            of_total = gain_curve(memory.residual)
+        advisor.note_curves(of_gradient, of_total)
 
     def _cheaper_fusion(self, plan: Plan) -> str:
         assert self.memories is not None

@@ -14,7 +14,7 @@ from headway.kernels import GAIN_RATIOS
 from headway.network import Change, Link
 from headway.tuner.decision import Decision
 from headway.tuner.front import Front, pareto_front
-from headway.tuner.gains import GainModel, Promise
+from headway.tuner.gains import GainModel
 from headway.tuner.objectives import Objectives
 from headway.tuner.policies import Policy
 from headway.tuner.reports import Report
@@ -62,12 +62,8 @@ class Chooser:
         self._link = costs.calibration.link
         self._link_moved_at = 0
         self._own_s = 0.0
-        self._seen_at = 0
-        """The step that the last council was for."""
         self._known: _Known | None = None
-        self._promise: Promise | None = None
-        self._promise_is_open = False
-        self._realised_gain = math.nan
+        self._promised_gain = self._realised_gain = math.nan
 
     @property
     def is_ready(self) -> bool:
@@ -88,7 +84,7 @@ class Chooser:
         if report.has_curve:
             self._gains.learn_curve(report.curve)
         self._learn_times(plan, report, self._link)
-        self._seen_at = self._link_moved_at = step
+        self._link_moved_at = step
         self._known = None
         return self._choose(step, plan, "start", self._link)
 
@@ -105,8 +101,6 @@ class Chooser:
             changes: Those that were noticed just now.
             is_steady: Whether no change is suspected.
         """
-        self._gains.forget_residual(plan, step - self._seen_at)
-        self._seen_at = step
         if math.isfinite(report.own_s):
             self._own_s = report.own_s
         self._follow_link(step, link)
@@ -125,17 +119,13 @@ class Chooser:
             self._times.doubt()
 
     def _learn_gains(self, plan: Plan, report: Report) -> None:
-        """Learn the curve; hold what was promised at the last switch against what has come."""
+        """Learn the curve, and from what has come of the plan in force."""
         if report.has_curve:
             self._gains.learn_curve(report.curve)
-        self._realised_gain = report.realised_gain
-        if math.isnan(report.realised_gain):
-            return
-        if report.has_curve:
-            self._gains.learn_realised(plan, report.realised_gain, report.curve)
-        if self._promise is not None and self._promise_is_open and self._promise.plan == plan:
-            self._gains.keep(self._promise, report.realised_gain)
-            self._promise_is_open = False
+        if math.isfinite(report.realised_gain):
+            self._realised_gain = self._gains.counted(plan, report.realised_gain)
+            if report.has_curve:
+                self._gains.learn_realised(plan, report.realised_gain, report.total_curve)
 
     def _learn_times(self, plan: Plan, report: Report, link: Link) -> None:
         assert self._objectives is not None
@@ -182,14 +172,14 @@ class Chooser:
             step_s_before=float(front.step_s[mine]),
             gain=gain,
             gain_before=float(front.gain[mine]),
-            promised_gain=math.nan if self._promise is None else self._gains.counted(plan, self._promise.gain),
-            realised_gain=self._gains.counted(plan, self._realised_gain),
-            exponent=self._gains.exponent,
+            promised_gain=self._promised_gain,
+            realised_gain=self._realised_gain,
+            slope=self._gains.slope,
             gain_curve=tuple([math.nan] * len(GAIN_RATIOS) if self._gains.curve is None else self._gains.curve),
             front=front,
         )
         if decision.is_switch:
-            self._promise, self._promise_is_open = self._gains.promise(int(shown[chosen])), True
+            self._promised_gain, self._realised_gain = gain, math.nan
         return decision
 
     def _front_of(self, indices: np.ndarray, link: Link) -> Front:

@@ -23,7 +23,7 @@ from headway.tuner.reports import NUM_REPORTS, Observer, Report
 _NUM_DECISIONS = 1000
 _FIGURES = (
     *("step", "own_s", "step_s", "step_s_before", "gain", "gain_before"),
-    *("promised_gain", "realised_gain", "exponent"),
+    *("promised_gain", "realised_gain", "slope"),
 )
 """Those of a decision that travel as they are."""
 _NUM_HEAD = 6
@@ -80,9 +80,9 @@ class Controller:
         """Take in how long a step took beside the exchange, and how much longer that made it."""
         self._observer.note_step(own_s, exposed_s)
 
-    def note_curve(self, curve: GainCurve) -> None:
-        """Take in what a bucket could send."""
-        self._observer.curves.append(curve)
+    def note_curves(self, gradient: GainCurve, total: GainCurve) -> None:
+        """Take in what a bucket could send, of the gradient alone and with the residual."""
+        self._observer.curves.append((gradient, total))
 
     def report(self, records: Sequence[ExchangeRecord]) -> list[float]:
         """Return what this rank has seen of its latest steps."""

@@ -51,8 +51,8 @@ class Decision:
     """Of the plan before, when it was chosen; NaN if it was not."""
     realised_gain: float
     """Of the plan before, as it came; NaN if nothing is known of it."""
-    exponent: float
-    """How gains are corrected for the ratio in force: see `headway.tuner.GainModel`."""
+    slope: float
+    """What a small ratio sends in the long run, over the ratio, as learned so far: see `headway.tuner.GainModel`."""
     gain_curve: tuple[float, ...]
     """At `headway.kernels.GAIN_RATIOS`; NaN as long as none is known."""
     front: Front | None = None
@@ -98,7 +98,7 @@ class Decision:
             "link": vars(self.link),
         }
         numbers = ("own_s", "step_s", "step_s_before", "gain", "gain_before", "promised_gain", "realised_gain")
-        said |= {name: _or_none(getattr(self, name)) for name in (*numbers, "exponent")}
+        said |= {name: _or_none(getattr(self, name)) for name in (*numbers, "slope")}
         said["gain_curve"] = [_or_none(gain) for gain in self.gain_curve]
         if self.front is not None:
             columns = (self.front.plans, self.front.compress_s, self.front.sync_s, self.front.gain)

@@ -1,14 +1,15 @@
-"""What every plan would teach: the live gain curve, and what has been learned of how far to trust it.
+"""What every plan would teach in the long run, from live gain curves and from what has come of plans so far.
 
-    gain(plan) = curve(c) · factor(kind) · (c / c0)^s / turns
+    gain(plan) = factor(kind) · min(curve(c), slope · c) / turns
 
-The curve is that of G as it is now, under the residual that ratios so far have left: c0, which follows the ratio in
-force as fast as the residual is sent, by the gain a step. A smaller ratio would let the residual grow, and then the
-same share of entries holds less of it: its steady gain is below the curve, and that of a larger one above. How much
-is the exponent s, learned from each switch by comparing what was foretold with what came.
+``curve`` is that of the gradient alone, before the residual is added: no ratio can send more of what it leaves nothing
+of. A small ratio leaves much: the residual grows until what is sent of it balances what comes, and then a step sends
+about as many entries of like size as there is room for, so that the steady gain is in proportion to the ratio. How much
+that is, the ``slope``, is learned from what plans in force really send; a curve that was taken under one ratio's
+residual could not tell. (The minimum is a smooth one.)
 
-The factor is what a kind of exchange really sends of G over what the rank's own top-k would: another rank's indices fit
-less well. And where ranks take turns in choosing indices, what a rank would have sent first waits for its turn,
+The ``factor`` is what a kind of exchange really sends of G over what the rank's own top-k would: another rank's indices
+fit less well. And where ranks take turns in choosing indices, what a rank would have sent first waits for its turn,
 (N + 1) / 2 steps on average, so that its gain counts that much less (docs/tuner.md has the measurements).
 """
 
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,27 +26,18 @@ from headway.tuner.front import Floats
 
 _FIRST_FACTORS = {"star_topk": 0.5, "var_topk": 0.5, "layerwise_topk": 0.9}
 """Before anything is known, from `benchmarks/learning.py`; others send what the curve says."""
-_FIRST_EXPONENT, _MOST_EXPONENT = 0.3, 1.0
+_FIRST_SLOPE, _LEAST_SLOPE, _MOST_SLOPE = 15.0, 1.0, 1000.0
 _SMOOTHING, _CURVE_SMOOTHING = 0.3, 0.7
+_SHARPNESS = 4
+"""Of the smooth minimum."""
+_LIMITED = 0.9
+"""A gain below so much of the curve is limited by the residual, and tells of the slope."""
 _IN_TURNS = ("star_topk", "var_topk")
 _LEAST_GAIN = 1e-6
-_TELLING_RATIO = 1.5
-"""Ratios must differ by so much for a switch to tell of the exponent."""
 _LOG_RATIOS = np.log(GAIN_RATIOS)
 
 Curve = Floats
 """Gains at `headway.kernels.GAIN_RATIOS`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Promise:
-    """What was foretold at a switch, to be held against what comes."""
-
-    plan: Plan
-    gain: float
-    on_curve: float
-    """What the curve alone said."""
-    ratio_before: float
 
 
 class GainModel:
@@ -58,109 +49,69 @@ class GainModel:
     """
 
     def __init__(self, plans: Sequence[Plan], num_ranks: int) -> None:
-        self._plans = plans
-        self._turns = np.array([(num_ranks + 1) / 2 if plan.exchange in _IN_TURNS else 1.0 for plan in plans])
-        self._log_ratios = np.log([_ratio_of(plan) for plan in plans])
         kinds = [_kind_of(plan) for plan in plans]
         self._distinct = list(dict.fromkeys(kinds))
         self._which = np.array([self._distinct.index(kind) for kind in kinds])
-        self._index_of = {plan: index for index, plan in enumerate(plans)}
+        self._ratios = np.array([plan.ratio if plan.sends_some else 1.0 for plan in plans])
         self._follows_curve = np.array([_follows_curve(plan) for plan in plans])
         self._is_random = np.array([plan.exchange == "randomk" for plan in plans])
+        self._num_turns = (num_ranks + 1) / 2
+        self._turns = np.array([self._num_turns if plan.exchange in _IN_TURNS else 1.0 for plan in plans])
         self._factors: dict[str, float] = {}
-        self.exponent = _FIRST_EXPONENT
+        self.slope = _FIRST_SLOPE
         self.curve: Curve | None = None
-        self._residual_ratio = self._curve_ratio = 1.0
-        """The ratio that the residual is what it is for, now, and when the curve was taken: c0."""
 
     def learn_curve(self, gains: Curve) -> None:
-        """Take in a gain curve, the mean over ranks."""
-        share = 1.0 if self.curve is None else _CURVE_SMOOTHING
-        self.curve = gains if self.curve is None else self.curve + share * (gains - self.curve)
-        self._curve_ratio = _between(self._curve_ratio, self._residual_ratio, share)
-
-    def forget_residual(self, plan: Plan, num_steps: int) -> None:
-        """Let the residual become what the ratio in force makes of it, over some steps."""
-        if self.curve is None or num_steps <= 0:
-            return
-        left = (1 - float(self._sent()[self._index_of[plan]])) ** num_steps
-        self._residual_ratio = _between(self._residual_ratio, _ratio_of(plan), 1 - left)
+        """Take in the gain curve of gradients, the mean over ranks."""
+        self.curve = gains if self.curve is None else self.curve + _CURVE_SMOOTHING * (gains - self.curve)
 
     def learn_realised(self, plan: Plan, realised: float, curve: Curve) -> None:
-        """Take in what an exchange has sent of G, the mean over ranks, and the curve of the same steps."""
+        """Take in what a plan has sent of G, the mean over ranks, and the curve of G in the same steps."""
         if not _follows_curve(plan):
             return
-        own = _at(curve, math.log(plan.ratio))
-        observed = min(max(realised / max(own, _LEAST_GAIN), 0.05), 1.2)
-        kind = _kind_of(plan)
-        before = self.factor(kind)
-        self._factors[kind] = observed if kind not in self._factors else before + _SMOOTHING * (observed - before)
+        own = max(_at(curve, plan.ratio), _LEAST_GAIN)
+        kind, observed = _kind_of(plan), min(max(realised / own, 0.05), 1.2)
+        before = self._factors.get(kind, observed)
+        self._factors[kind] = before + _SMOOTHING * (observed - before)
+        if self.curve is not None and own < _LIMITED * _at(self.curve, plan.ratio):
+            step = _SMOOTHING * math.log(own / plan.ratio / self.slope)
+            self.slope = min(max(self.slope * math.exp(step), _LEAST_SLOPE), _MOST_SLOPE)
 
     def factor(self, kind: str) -> float:
         """Return what a kind of exchange sends over what the curve says."""
-        first = _FIRST_FACTORS.get(kind.split()[0], 1.0)
-        same = [value for name, value in self._factors.items() if name.split()[0] == kind.split()[0]]
-        return self._factors.get(kind, same[0] if same else first)
+        name = kind.split()[0]
+        same = [value for known, value in self._factors.items() if known.split()[0] == name]
+        return self._factors.get(kind, same[0] if same else _FIRST_FACTORS.get(name, 1.0))
 
     def predict(self) -> Floats:
         """Return what each plan teaches a step, in the long run; 1 for all of them as long as no curve is known."""
         if self.curve is None:
-            return np.ones(len(self._plans))
-        return np.asarray(np.maximum(self._sent() / self._turns, _LEAST_GAIN))
-
-    def _sent(self) -> Floats:
-        """Return |sent|² / |G|² of each plan, in the long run."""
-        gains = self._uncorrected() * np.exp(self.exponent * (self._log_ratios - math.log(self._curve_ratio)))
-        return np.clip(np.where(self._follows_curve, gains, self._fixed), _LEAST_GAIN, 1.0)
-
-    def promise(self, index: int) -> Promise:
-        """Return what is foretold of a plan, before it is switched to."""
-        return Promise(
-            plan=self._plans[index],
-            gain=float(self._sent()[index]) if self.curve is not None else 1.0,
-            on_curve=1.0 if self.curve is None else _at(self.curve, self._log_ratios[index]),
-            ratio_before=self._curve_ratio,
-        )
-
-    def keep(self, promise: Promise, realised: float) -> None:
-        """Hold a promise against what came, and correct the exponent."""
-        distance = math.log(_ratio_of(promise.plan) / promise.ratio_before)
-        if not _follows_curve(promise.plan) or abs(distance) < math.log(_TELLING_RATIO):
-            return
-        expected = promise.on_curve * self.factor(_kind_of(promise.plan))
-        observed = math.log(max(realised, _LEAST_GAIN) / max(expected, _LEAST_GAIN)) / distance
-        self.exponent += _SMOOTHING * (min(max(observed, 0.0), _MOST_EXPONENT) - self.exponent)
-
-    def _uncorrected(self) -> Floats:
-        assert self.curve is not None
+            return np.ones(len(self._ratios))
         factors = np.array([self.factor(kind) for kind in self._distinct])[self._which]
-        return np.asarray(np.interp(self._log_ratios, _LOG_RATIOS, self.curve) * factors)
+        sent = np.where(self._follows_curve, factors * self._steady(self.curve), self._fixed)
+        return np.asarray(np.clip(sent, _LEAST_GAIN, 1.0) / self._turns)
 
     def counted(self, plan: Plan, gain: float) -> float:
         """Return what a gain counts, where ranks take turns."""
-        return gain / float(self._turns[self._index_of[plan]])
+        return gain / (self._num_turns if plan.exchange in _IN_TURNS else 1.0)
+
+    def _steady(self, curve: Curve) -> Floats:
+        """Return the smooth minimum of curve(c) and slope · c."""
+        at_once = np.interp(np.log(self._ratios), _LOG_RATIOS, curve)
+        return np.asarray((at_once**-_SHARPNESS + (self.slope * self._ratios) ** -_SHARPNESS) ** (-1 / _SHARPNESS))
 
     @property
     def _fixed(self) -> Floats:
         """Of plans that the curve says nothing of: random-k sends its share of the energy, dense and quantized all."""
-        return np.where(self._is_random, np.exp(self._log_ratios), 1.0)
+        return np.where(self._is_random, self._ratios, 1.0)
 
 
-def _between(a: float, b: float, share: float) -> float:
-    """Return the ratio that lies a share of the way from a to b, on a log scale."""
-    return float(math.exp((1 - share) * math.log(a) + share * math.log(b)))
-
-
-def _at(curve: Curve, log_ratio: float) -> float:
-    return float(np.interp(log_ratio, _LOG_RATIOS, curve))
+def _at(curve: Curve, ratio: float) -> float:
+    return float(np.interp(math.log(ratio), _LOG_RATIOS, curve))
 
 
 def _follows_curve(plan: Plan) -> bool:
     return plan.sends_some and plan.exchange != "randomk"
-
-
-def _ratio_of(plan: Plan) -> float:
-    return plan.ratio if plan.sends_some else 1.0
 
 
 def _kind_of(plan: Plan) -> str:

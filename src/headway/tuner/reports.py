@@ -17,7 +17,7 @@ from headway.tuner.front import Floats
 _NUM_STEPS = 10
 """The time of a step is the median of so many."""
 _NUM_TIMES = 3
-NUM_REPORTS = _NUM_TIMES + len(GAIN_RATIOS)
+NUM_REPORTS = _NUM_TIMES + 2 * len(GAIN_RATIOS)
 _NUM_SETTLING_GAINS, _NUM_SETTLING_TIMES = 8, 2
 """Steps after a switch that do not tell yet what a plan sends of G, and how long it takes."""
 
@@ -33,7 +33,9 @@ class Report:
     realised_gain: float
     """|sent|² / |G|² with the plan in force, once it has been for a while."""
     curve: Floats
-    """Gains at `headway.kernels.GAIN_RATIOS`."""
+    """Gains of the gradient alone, at `headway.kernels.GAIN_RATIOS`."""
+    total_curve: Floats
+    """Gains of its sum with the residual."""
 
     @classmethod
     def together(cls, rows: Floats) -> Report:
@@ -44,22 +46,24 @@ class Report:
         """
         own_s, exposed_s, gains = (column[np.isfinite(column)] for column in rows[:, :_NUM_TIMES].T)
         curves = rows[np.isfinite(rows[:, _NUM_TIMES:]).all(axis=1), _NUM_TIMES:]
+        mean = curves.mean(axis=0) if len(curves) else np.full(2 * len(GAIN_RATIOS), np.nan)
         return cls(
             own_s=float(own_s.max()) if own_s.size else math.nan,
             exposed_s=float(exposed_s.min()) if exposed_s.size else math.nan,
             realised_gain=float(gains.mean()) if gains.size else math.nan,
-            curve=curves.mean(axis=0) if len(curves) else np.full(len(GAIN_RATIOS), np.nan),
+            curve=mean[: len(GAIN_RATIOS)],
+            total_curve=mean[len(GAIN_RATIOS) :],
         )
 
     @property
     def numbers(self) -> list[float]:
         """All of it, for the wire."""
-        return [self.own_s, self.exposed_s, self.realised_gain, *map(float, self.curve)]
+        return [self.own_s, self.exposed_s, self.realised_gain, *map(float, (*self.curve, *self.total_curve))]
 
     @property
     def has_curve(self) -> bool:
-        """Whether the curve is known."""
-        return bool(np.isfinite(self.curve).all())
+        """Whether the curves are known."""
+        return bool(np.isfinite(self.curve).all() and np.isfinite(self.total_curve).all())
 
 
 @dataclass
@@ -68,7 +72,7 @@ class Observer:
 
     own_s: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_STEPS))
     exposed_s: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_STEPS))
-    curves: list[GainCurve] = field(default_factory=list)
+    curves: list[tuple[GainCurve, GainCurve]] = field(default_factory=list)
     switched_at: int = 0
     num_to_skip: int = 0
 
@@ -95,7 +99,8 @@ class Observer:
             own_s=statistics.median(self.own_s) if self.own_s else math.nan,
             exposed_s=statistics.median(self.exposed_s) if self.exposed_s else math.nan,
             realised_gain=float(np.average(gains, weights=weights)) if known else math.nan,
-            curve=_of_all_buckets(curves),
+            curve=_of_all_buckets([of_gradient for of_gradient, _ in curves]),
+            total_curve=_of_all_buckets([of_total for _, of_total in curves]),
         )
 
 

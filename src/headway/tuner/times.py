@@ -12,11 +12,13 @@ from headway.tuner.front import Floats
 
 _SMOOTHING = 0.5
 _LEAST, _MOST = 0.5, 4.0
+_DOUBTS = 0.3
+"""As if so many kinds were not off at all."""
 _LEAST_S = 1e-3
 """What is shorter is not worth correcting."""
 
 Kind = tuple[str, str, str, str]
-"""Exchange, value format, algorithm and fusion: what plans of any ratio have in common."""
+"""Exchange, algorithm, fusion, and of dense ones the value format: what plans of any ratio have in common."""
 
 
 class TimeModel:
@@ -26,7 +28,7 @@ class TimeModel:
 
     A kind that has not been tried is taken to be off as those that have been, on average, and the more surely the more
     have been: what all are off by alike, as where ranks share cores, must not make whatever is untried look better.
-    With n tried, log factor = sum of their logs / (n + 1).
+    With n tried, log factor = sum of their logs / (n + 0.3).
 
     Args:
         plans: Those to correct.
@@ -54,9 +56,9 @@ class TimeModel:
 
     def factors(self) -> Floats:
         """Return the factor of each plan."""
-        usual = sum(self._logs.values()) / (len(self._logs) + 1)
+        usual = sum(self._logs.values()) / (len(self._logs) + _DOUBTS)
         return np.asarray(np.exp([self._logs.get(kind, usual) for kind in self._distinct])[self._which])
 
 
 def _kind_of(plan: Plan) -> Kind:
-    return (plan.exchange, plan.values if plan.exchange != "quantized" else str(plan.bits), plan.algorithm, plan.fusion)
+    return (plan.exchange, plan.algorithm, plan.fusion, plan.values if plan.exchange == "dense" else "")
