@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -135,10 +136,24 @@ def table_of(runs: list[Run], starts: list[int], target: float) -> Table:
     return table
 
 
-def nearest_fixed(runs: list[Run], ratio: float) -> list[Run]:
-    """Return fixed exchanges at the ratio of RATIOS next to another one, on a log scale: what it is compared with."""
-    near = min(RATIOS, key=lambda each: abs(each / ratio - 1) if each >= ratio else abs(ratio / each - 1))
-    return [run for run in runs if run["kind"] == "fixed" and run["options"].get("ratio") == near]
+def fastest_fixed_s(runs: list[Run], starts: list[int], phase: int, ratio: float) -> float:
+    """Return the step of the fastest fixed exchange at a ratio: between those measured, on a line."""
+    times: dict[str, dict[float, float]] = {}
+    for run in runs:
+        if run["kind"] == "fixed":
+            options = run["options"]
+            times.setdefault(options["exchange"], {})[options.get("ratio", 1.0)] = settled_s(run, starts)[phase]
+    found = []
+    for known in times.values():
+        if len(known) > 1 or ratio in known:
+            ratios = sorted(known)
+            found.append(float(np.interp(ratio, ratios, [known[each] for each in ratios])))
+    return min(found)
+
+
+def in_force(run: Run, start: int, end: int) -> float:
+    """Return the ratio of most of a phase."""
+    return statistics.median(step.get("ratio", 1.0) for step in run["steps"][start + NUM_SETTLING : end])
 
 
 def verdicts(runs: list[Run], starts: list[int], console: Console) -> None:
@@ -157,14 +172,10 @@ def verdicts(runs: list[Run], starts: list[int], console: Console) -> None:
     if known and reached is not None:
         best = min(known, key=known.__getitem__)
         console.print(f"best fixed by hindsight: {best}, {known[best]:.0f} s: {known[best] / reached:.2f}x (limit 1)")
-    others = [settled_s(run, starts) for run in firsts if run["kind"] == "fixed"]
-    for phase, seconds in enumerate(settled_s(ours, starts)):
-        ratio = ours["steps"][min(starts[phase] + NUM_SETTLING, len(ours["steps"]) - 1)].get("ratio", 1.0)
-        rivals = [settled_s(run, starts)[phase] for run in nearest_fixed(firsts, ratio)] or [o[phase] for o in others]
-        if rivals:
-            console.print(
-                f"phase {phase + 1}: ratio {ratio:.4f}, {seconds / min(rivals):.2f} of the fastest fixed (limit 1.15)"
-            )
+    for phase, (start, end) in enumerate(zip(starts, [*starts[1:], len(ours["steps"])], strict=True)):
+        ratio = in_force(ours, start, end)
+        over = settled_s(ours, starts)[phase] / fastest_fixed_s(firsts, starts, phase, ratio)
+        console.print(f"phase {phase + 1}: ratio {ratio:.4f}, {over:.2f} of the fastest fixed (limit 1.15)")
     pairs = [
         (run["final"], other["final"])
         for run in runs

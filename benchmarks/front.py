@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,18 @@ from rich.console import Console
 from rich.table import Table
 
 from headway.compress import Shape
-from headway.exchange import ComputeSpeed, CostModel
+from headway.exchange import ComputeSpeed, CostModel, Plan
 from headway.network import Calibration, Link, Overhead
 from headway.tuner import GainModel, Objectives, all_plans, pareto_front, ratios_between
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_problems.json").read_text())
-EXCHANGES = ("dense", "allgather_topk", "star_topk", "var_topk", "quantized")
+PLANS = all_plans(ratios_between(0.001, 0.1), ("dense", "allgather_topk", "star_topk", "var_topk", "quantized"))
 POPULATION, GENERATIONS = 40, 40
 NUM_RUNS = 50
 
 
 def costs_of(problem: dict[str, Any]) -> np.ndarray:
     """Return the three objectives of every plan."""
-    plans = all_plans(ratios_between(0.001, 0.1), EXCHANGES)
     link = Link(latency_s=problem["latency_s"], bandwidth_bps=problem["bandwidth_bps"])
     overhead = Overhead(message_s=RECORDED["message_s"], byte_s=RECORDED["byte_s"])
     speeds = {
@@ -40,14 +40,25 @@ def costs_of(problem: dict[str, Any]) -> np.ndarray:
     }
     model = CostModel(problem["num_ranks"], Calibration(link=link, overhead=overhead), speeds)
     shapes = [Shape((numel,)) for numel in RECORDED["numels"]]
-    compress_s, sync_s = Objectives(model, plans, shapes, RECORDED["arrivals_s"]).at(link)
-    gains = GainModel(plans, problem["num_ranks"])
+    compress_s, sync_s = Objectives(model, PLANS, shapes, RECORDED["arrivals_s"]).at(link)
+    gains = GainModel(PLANS, problem["num_ranks"])
     gains.learn_curve(np.array(problem["gain_curve"]))
     return np.stack([compress_s, sync_s, 1 / gains.predict()], axis=1)
 
 
+def grid_of(plans: list[Plan]) -> np.ndarray:
+    """Return the number of the plan of each form (row) and ratio (column); some forms have all ratios alike."""
+    ratios = sorted({plan.ratio for plan in plans if plan.sends_some})
+    forms: dict[Plan, list[int]] = {}
+    for number, plan in enumerate(plans):
+        row = forms.setdefault(replace(plan, ratio=ratios[0]), [number] * len(ratios))
+        if plan.sends_some:
+            row[ratios.index(plan.ratio)] = number
+    return np.array(list(forms.values()))
+
+
 def evolve(costs: np.ndarray, seed: int) -> np.ndarray:
-    """Return the objectives of what NSGA-II ends with, searching by the number of the plan."""
+    """Return the objectives of what NSGA-II ends with; it varies the form of a plan, and its ratio."""
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.core.problem import Problem
     from pymoo.operators.crossover.sbx import SBX
@@ -56,12 +67,14 @@ def evolve(costs: np.ndarray, seed: int) -> np.ndarray:
     from pymoo.operators.sampling.rnd import IntegerRandomSampling
     from pymoo.optimize import minimize
 
+    grid = grid_of(PLANS)
+
     class Choice(Problem):
         def __init__(self) -> None:
-            super().__init__(n_var=1, n_obj=3, xl=0, xu=len(costs) - 1, vtype=int)
+            super().__init__(n_var=2, n_obj=3, xl=[0, 0], xu=[side - 1 for side in grid.shape], vtype=int)
 
         def _evaluate(self, x: np.ndarray, out: dict[str, np.ndarray], *args: object, **kwargs: object) -> None:
-            out["F"] = costs[x[:, 0].astype(int)]
+            out["F"] = costs[grid[tuple(x.astype(int).T)]]
 
     algorithm = NSGA2(
         pop_size=POPULATION,

@@ -161,7 +161,7 @@ def train_with_curves(is_sampled: bool) -> tuple[bytes, int]:
     averager, curves = handle._averager, []
     averager._plan_of = lambda _step: plan
     averager._monitor.is_measured = lambda _step: is_sampled
-    averager._advisor.note_curves = lambda *both: curves.append(both)
+    averager._informant._advisor.note_curves = lambda *both: curves.append(both)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.02)
     for step in range(10):
         step_once(ddp, optimizer, step)

@@ -13,8 +13,8 @@ from headway.exchange.fusion import exposed_s
 from headway.network import Calibration, Link, Overhead
 from headway.tuner import Objectives, all_plans, ratios_between
 
-SHAPES = [Shape((40_000, 3_000)), Shape((500_000,)), Shape((7,))]
-ARRIVALS_S = [0.0, 0.01, 0.012]
+SHAPES = [Shape((40_000, 3_000)), Shape((500_000,)), Shape((40_000, 3_000)), Shape((7,))]
+ARRIVALS_S = [0.0, 0.01, 0.011, 0.012]
 PLANS = all_plans([0.002, 0.05])
 SPEEDS = {kind_of(plan): ComputeSpeed(call_s=1e-4, entry_s=1e-9, sent_s=1e-8) for plan in PLANS}
 LINKS = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,16 +18,18 @@ from headway.exchange.catalogue import exchange_of
 from headway.exchange.channel import ExecutorChannel
 from headway.exchange.dense import Dense
 from headway.exchange.fusion import cheaper_fusion
+from headway.exchange.informant import Informant
 from headway.exchange.layout import BucketLayout, Layout, regroup
 from headway.exchange.memories import Memories
 from headway.exchange.monitor import Monitor
 from headway.exchange.plan import AUTO, Plan
 from headway.exchange.records import ExchangeRecord, History
-from headway.kernels import gain_curve
 
 FUSED = -1
 """The bucket number of a record that is about all buckets of a step."""
 _COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
+_EXACT = (torch.float32, torch.float64)
+"""Sent in these, nothing of a residual stays behind, to rounding."""
 _NUM_DENSE_STEPS = 2
 _NUM_TO_ADOPT = 3
 """So many steps in a row must have the same other buckets; a static graph that is resumed has them for two."""
@@ -85,11 +86,7 @@ class Averager:
         self._plan_of = plan_of
         self._history = history
         self._monitor = monitor
-        self._advisor = advisor
-        self._is_open = False
-        """Whether the advisor knows what buckets there are."""
-        self._ended_at: float | None = None
-        """When the last step's exchanges were over."""
+        self._informant = None if advisor is None else Informant(advisor, channel.executor)
         self._fusions: dict[Plan, str] = {}
         self._num_settling = _NUM_DENSE_STEPS
         self._seen: deque[Layout] = deque(maxlen=_NUM_TO_ADOPT)
@@ -138,7 +135,8 @@ class Averager:
         self._num_settling = _NUM_DENSE_STEPS if layout is None else max(0, _NUM_DENSE_STEPS - step)
         self._seen.clear()
         self._fusions.clear()
-        self._is_open, self._ended_at = False, None
+        if self._informant is not None:
+            self._informant.restart()
 
     @property
     def _is_settling(self) -> bool:
@@ -148,7 +146,7 @@ class Averager:
     @property
     def _is_measured(self) -> bool:
         """Whether a council comes next: exchanges then follow each other, so that each tells how long it took."""
-        if self._advisor is not None and self._num_settling == _NUM_DENSE_STEPS:
+        if self._informant is not None and self._num_settling == _NUM_DENSE_STEPS:
             return True  # the first step shows what there is to gain; the second, how long plain sums take
         return self._monitor is not None and self._monitor.is_measured(self.step)
 
@@ -197,20 +195,18 @@ class Averager:
         if self._seen.count(layout) == _NUM_TO_ADOPT and self.memories is not None and layout != self.memories.layout:
             self.memories = self.memories.regrouped(layout)
             self.layout = layout
-        if _sends_all(plan) and self.memories is not None and all(_is_exact(bucket.gradient) for bucket in taken):
+        if (
+            not _needs_memory(plan)
+            and self.memories is not None
+            and all(_is_exact(bucket.gradient) for bucket in taken)
+        ):
             self.memories.forget()  # all of it has been sent
         self._num_settling = max(0, self._num_settling - 1)
-        self._note_step(taken[-1].submitted_at)
+        if self._informant is not None:
+            self._informant.note_step(taken[-1].submitted_at, is_measured=self._is_measured)
         if self._monitor is not None:
             self._monitor.end_step()
         self.step += 1
-
-    def _note_step(self, last_submitted_at: float) -> None:
-        """Tell the advisor how long a step takes by itself, and how much longer the exchange makes it."""
-        before, self._ended_at = self._ended_at, time.perf_counter()
-        if self._advisor is not None and before is not None:
-            exposed_s = math.nan if self._is_measured else self._ended_at - last_submitted_at
-            self._advisor.note_step(max(last_submitted_at - before, 0.0), exposed_s)
 
     def _run_waiting(self) -> Plan:
         """Average what has been kept, now that all of the step is there; return the plan it was done by."""
@@ -222,8 +218,8 @@ class Averager:
         self.memories.move_to(waiting[0].gradient.device)
         if self.arrivals_s is None:
             self.arrivals_s = self._agree_on_arrivals(waiting)
-        if self._advisor is not None and not self._is_open:
-            self._open(self._advisor, self.memories.layout, self.arrivals_s)
+        if self._informant is not None:
+            self._informant.open(self.step, self.memories.layout, self.arrivals_s)
         plan = self._decide_plan()
         gradients = [bucket.gradient for bucket in waiting]
         submitted_at = waiting[-1].submitted_at
@@ -270,8 +266,8 @@ class Averager:
         goes_as_it_is = isinstance(exchange, Dense) and not memory.is_used
         narrow = gradient if gradient.dtype in _COMPRESSIBLE or goes_as_it_is else gradient.float()
         job = Job(step=self.step, bucket=index, gradient=narrow, memory=memory, seed=self.seed)
-        if self._advisor is not None and self._is_measured:
-            self._take_curve(self._advisor, narrow, memory)
+        if self._informant is not None and self._is_measured:
+            self._informant.show(narrow, memory)
         gain = exchange.run(job, self.channel)
         if narrow is not gradient:
             gradient.copy_(narrow)
@@ -306,23 +302,6 @@ class Averager:
         self.channel.executor.broadcast(arrivals, 0)
         return arrivals.tolist()
 
-    def _open(self, advisor: Advisor, layout: Layout, arrivals_s: Sequence[float]) -> None:
-        """Let rank 0 choose the first plan, now that buckets are known."""
-        answer = advisor.open(self.step, [bucket.shape for bucket in layout], arrivals_s)
-        numbers = torch.tensor(answer, dtype=torch.float64)
-        self.channel.executor.broadcast(numbers, 0)
-        advisor.adopt(numbers.tolist())
-        self._is_open = True
-
-    def _take_curve(self, advisor: Advisor, gradient: Tensor, memory: BucketMemory) -> None:
-        """Show the advisor what there is to send; what the memory holds is added now, and not by the exchange."""
-        of_gradient = of_total = gain_curve(gradient if gradient.dtype in _COMPRESSIBLE else gradient.float())
-        if memory.is_used:
-            memory.whole.accumulate(gradient)
-            gradient.zero_()
-            of_total = gain_curve(memory.residual)
-        advisor.note_curves(of_gradient, of_total)
-
     def _cheaper_fusion(self, plan: Plan) -> str:
         assert self.memories is not None
         assert self.arrivals_s is not None
@@ -336,15 +315,6 @@ class Averager:
 
 def _needs_memory(plan: Plan) -> bool:
     return plan.exchange != "dense" or plan.values != "fp32"
-
-
-def _sends_all(plan: Plan) -> bool:
-    return plan.exchange == "dense" and plan.values == "fp32"
-
-
-def _is_exact(gradient: Tensor) -> bool:
-    """Whether what is sent of it keeps all that a residual holds, to rounding."""
-    return gradient.dtype in (torch.float32, torch.float64)
 
 
 def _is_plain(plan: Plan) -> bool:

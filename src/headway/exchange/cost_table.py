@@ -28,18 +28,21 @@ class CostTable:
     """
 
     def __init__(self, model: CostModel, plans: Sequence[Plan], shapes: Sequence[Shape]) -> None:
-        traffic = [[exchange_of(plan).traffic(shape) for shape in shapes] for plan in plans]
+        distinct = list(dict.fromkeys(shapes))  # layers of a kind make buckets of a shape
+        self._columns = [distinct.index(shape) for shape in shapes]
+        traffic = [[exchange_of(plan).traffic(shape) for shape in distinct] for plan in plans]
         keys = [[[(t.collective, t.algorithm, t.num_bytes) for t in each] for each in row] for row in traffic]
         flat = (key for row in keys for each in row for key in each)
         self._table = CollectiveTable(flat, model.num_ranks, model.calibration.overhead)
-        self._rows = np.full((len(plans), len(shapes), _MOST_COLLECTIVES), len(self._table.row_of))
+        self._rows = np.full((len(plans), len(distinct), _MOST_COLLECTIVES), len(self._table.row_of))
         for i, row in enumerate(keys):
             for j, each in enumerate(row):
                 self._rows[i, j, : len(each)] = [self._table.row_of[key] for key in each]
-        compute_s = [model.compute_s(plan, shape) for plan in plans for shape in shapes]
-        self.compute_s: Seconds = np.array(compute_s, dtype=np.float64).reshape(len(plans), len(shapes))
+        compute_s = [model.compute_s(plan, shape) for plan in plans for shape in distinct]
+        table = np.array(compute_s, dtype=np.float64).reshape(len(plans), len(distinct))
+        self.compute_s: Seconds = table[:, self._columns]
 
     def sync_s(self, link: Link) -> Seconds:
         """Return the time of the collectives of each plan for each bucket."""
         seconds = np.append(self._table.seconds(link), 0.0)
-        return np.asarray(seconds[self._rows].sum(axis=2))
+        return np.asarray(seconds[self._rows].sum(axis=2)[:, self._columns])

@@ -31,7 +31,7 @@ class Balanced:
         floor: Below this gain training may diverge, and a plan counts as good as nothing.
     """
 
-    patience: float = 0.1
+    patience: float = 0.15
     floor: float = 0.01
 
     def __call__(self, front: Front) -> Floats:
