@@ -195,11 +195,8 @@ class Averager:
         if self._seen.count(layout) == _NUM_TO_ADOPT and self.memories is not None and layout != self.memories.layout:
             self.memories = self.memories.regrouped(layout)
             self.layout = layout
-        if (
-            not _needs_memory(plan)
-            and self.memories is not None
-            and all(_is_exact(bucket.gradient) for bucket in taken)
-        ):
+        is_exact = all(bucket.gradient.dtype in _EXACT for bucket in taken)
+        if self.memories is not None and not _needs_memory(plan) and is_exact:
             self.memories.forget()  # all of it has been sent
         self._num_settling = max(0, self._num_settling - 1)
         if self._informant is not None:
