@@ -50,7 +50,7 @@ def main(num_hosts: Annotated[int, typer.Option(min=2, help="How many workers.")
         console.print(
             f"{latency_ms} ms, {mbps} Mbps: control adds {middle - 1:+.1%} (limit {limit:.0%}; quartiles "
             f"{spread[0] - 1:+.1%} to {spread[1] - 1:+.1%}), {tuned_s * 1e3:.0f} ms over {fixed_s * 1e3:.0f} ms, "
-            f"{found['plan']['exchange']} {found['plan']['ratio']:.4f}, switches {found['switches']}"
+            f"{found['plan']['exchange']} {found['plan']['ratio']:.4f}, {len(found['words'])} switches before"
         )
 
 

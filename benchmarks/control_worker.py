@@ -9,6 +9,7 @@ import json
 import os
 import time
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -16,9 +17,23 @@ from torch.nn.parallel import DistributedDataParallel
 
 import headway
 from headway.train import cnn
+from headway.tuner import Balanced, Front
 
 NUM_SETTLING, NUM_BLOCKS, BLOCK = 36, 12, 12
 BATCH = 16
+
+
+class Settled:
+    """The default policy, until it is told to stay with the plan in force: only then can the two be compared."""
+
+    def __init__(self) -> None:
+        self.stays = False
+
+    def __call__(self, front: Front) -> np.ndarray:
+        """Return the score of each plan."""
+        if not self.stays:
+            return Balanced()(front)
+        return np.where(np.arange(len(front)) == front.in_force, 2.0, 1.0)
 
 
 def steps(ddp: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> float:
@@ -41,9 +56,12 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())
     tuned, fixed = (DistributedDataParallel(cnn()) for _ in range(2))
-    handle = headway.attach(tuned, headway.Adaptive(timeout_s=120))
+    policy = Settled()
+    handle = headway.attach(tuned, headway.Adaptive(policy=policy, timeout_s=120))
     optimizers = {model: torch.optim.SGD(model.parameters(), lr=0.001) for model in (tuned, fixed)}
     steps(tuned, optimizers[tuned], NUM_SETTLING)
+    policy.stays = True
+    steps(tuned, optimizers[tuned], BLOCK)
     plan = handle.plan
     fields = {name: getattr(plan, name) for name in ("exchange", "ratio", "algorithm", "values", "fusion", "bits")}
     other = headway.attach(fixed, headway.Fixed(**fields, interval=0, timeout_s=120))
@@ -52,8 +70,8 @@ def main() -> None:
     for _ in range(NUM_BLOCKS):
         blocks.append([steps(model, optimizers[model], BLOCK) for model in (tuned, fixed)])
     if dist.get_rank() == 0:
-        switches = sum(decision.is_switch for decision in handle.history if decision.step >= NUM_SETTLING)
-        print(json.dumps({"blocks": blocks, "plan": fields, "switches": switches}), flush=True)
+        words = [decision.words for decision in handle.history if decision.is_switch]
+        print(json.dumps({"blocks": blocks, "plan": fields, "words": words}), flush=True)
     handle.close()
     other.close()
     dist.barrier()

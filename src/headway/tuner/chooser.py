@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from headway.exchange import CostModel, Plan
 from headway.kernels import GAIN_RATIOS
 from headway.network import Change, Link
 from headway.tuner.decision import Decision
-from headway.tuner.front import Front, pareto_front
+from headway.tuner.front import Floats, Front, pareto_front
 from headway.tuner.gains import GainModel
 from headway.tuner.objectives import Objectives
 from headway.tuner.policies import Policy
@@ -21,7 +22,10 @@ from headway.tuner.reports import Report
 from headway.tuner.times import TimeModel
 from headway.tuner.warm_up import WarmUp
 
-_WORTH_A_SWITCH = 1.05
+_WORTH_A_SWITCH, _WORTH_ANOTHER = 0.05, 0.05
+"""By so much a score must be better, and so much more for each switch of late that no change of the link explains."""
+_OF_LATE = 100
+"""Steps."""
 _WORTH_A_LOOK = 0.1
 """By so much the link, the gain or the time of a step must have moved for plans to be looked at anew."""
 _NUM_STEADY = 6
@@ -64,6 +68,8 @@ class Chooser:
         self._own_s = 0.0
         self._known: _Known | None = None
         self._promised_gain = self._realised_gain = math.nan
+        self._unexplained: deque[int] = deque(maxlen=_OF_LATE)
+        """The steps of switches that no change of the link explains."""
 
     @property
     def is_ready(self) -> bool:
@@ -110,7 +116,11 @@ class Chooser:
         cause = self._cause(step, plan, link, changes)
         if cause is None:
             return None
+        if changes:
+            self._unexplained.clear()
         decision = self._choose(step, plan, cause, link)
+        if decision.is_switch and not changes and cause != "warm-up":
+            self._unexplained.append(step)
         return decision if changes or decision.is_switch else None
 
     def _follow_link(self, step: int, link: Link) -> None:
@@ -156,7 +166,12 @@ class Chooser:
         shown = on_front if here in on_front else np.append(on_front, here)
         mine = int(np.flatnonzero(shown == here)[0])
         front = replace(self._front_of(shown, link), in_force=mine)
-        chosen = self._best(front, len(on_front), mine, may_stay=here in allowed) if self.has_curve else mine
+        num_of_late = sum(step - each <= _OF_LATE for each in self._unexplained)
+        worth = 1 + _WORTH_A_SWITCH + _WORTH_ANOTHER * num_of_late
+        scores = self._scores(front) if self.has_curve else np.ones(len(front))
+        best = int(scores[: len(on_front)].argmax())
+        may_stay = here in allowed or not self.has_curve
+        chosen = mine if may_stay and scores[best] < worth * scores[mine] else best
         known_link = link if self._known is None else self._known.link
         gain, step_s = float(front.gain[chosen]), float(front.step_s[chosen])
         self._known = _Known(step=step, link=link, gain=gain, step_s=step_s, has_curve=self.has_curve)
@@ -190,13 +205,12 @@ class Chooser:
         plans = [self._plans[index] for index in indices]
         return Front(plans, factors * compress_s, factors * sync_s, gains, self._own_s)
 
-    def _best(self, front: Front, num_allowed: int, mine: int, *, may_stay: bool) -> int:
-        """Return the plan of the highest score; without much to gain from it, the one in force."""
+    def _scores(self, front: Front) -> Floats:
+        """Return what the policy says."""
         scores = np.asarray(self._policy(front), dtype=np.float64)
         if scores.shape != (len(front),) or not (np.isfinite(scores) & (scores > 0)).all():
             raise ValueError(f"the policy gave {scores}, but must give a number above 0 for each of {len(front)} plans")
-        best = int(scores[:num_allowed].argmax())
-        return best if not may_stay or scores[best] >= _WORTH_A_SWITCH * scores[mine] else mine
+        return scores
 
 
 def _has_moved(now: float, before: float) -> bool:
