@@ -366,9 +366,10 @@ def attach_with_journal(path: str) -> str:
     return "nothing was said"
 
 
-def test_a_journal_that_cannot_be_written_is_told_to_all(pool, tmp_path):
+@pytest.mark.parametrize("place", ["file/journal", "."])
+def test_a_journal_that_cannot_be_written_is_told_to_all(pool, tmp_path, place):
     (tmp_path / "file").write_text("")
-    first, second = pool.run(attach_with_journal, str(tmp_path / "file" / "journal"), num_ranks=2)
+    first, second = pool.run(attach_with_journal, str(tmp_path / place), num_ranks=2)
     assert first.startswith("rank 0 cannot write its journal: ")
     assert second.startswith("rank 0 cannot write its journal")
 
@@ -417,6 +418,9 @@ def test_a_policy_that_fails_ends_training_on_all_ranks(pool):
         ({"min_ratio": 0.0}, "min_ratio is 0.0"),
         ({"exchanges": ("sparse",)}, "exchanges is .*'sparse'.*, but must be some of dense, allgather_topk"),
         ({"exchanges": "dense"}, "in a tuple"),
+        ({"exchanges": ([],)}, "but must be some of dense"),
+        ({"journal": 5}, "journal is 5, but must be a path"),
+        ({"warm_up": True}, "warm_up is True"),
         ({"warm_up": -1}, "warm_up is -1, but must be a number of steps, 0 or more"),
         ({"interval": 0}, "interval is 0, but must be a number of steps, 1 or more"),
         ({"timeout_s": 0}, "timeout_s is 0"),

@@ -12,13 +12,14 @@ from headway.compress import Shape
 from headway.exchange import ComputeSpeed, CostModel, ExchangeRecord, Plan, TimedCollective, kind_of
 from headway.kernels import GAIN_RATIOS, GainCurve
 from headway.network import Calibration, Change, CollectiveCost, Link, Overhead
-from headway.tuner import Chooser, Controller, Journal, Policy, WarmUp, all_plans, policy_of, ratios_between
+from headway.tuner import Chooser, Controller, Journal, Objectives, Policy, WarmUp, all_plans, policy_of, ratios_between
 
 GOOD = Link(latency_s=0.001, bandwidth_bps=1e9)
 NARROW = Link(latency_s=0.001, bandwidth_bps=4e7)
 FAR = Link(latency_s=0.05, bandwidth_bps=4e7)
 SHAPES = (Shape((1_000_000,)), Shape((663_370,)))
 EXCHANGES = ("dense", "allgather_topk", "star_topk", "var_topk", "quantized")
+ARRIVALS_S = (0.0, 0.02)
 COUNCIL_STEPS, DELAY = 3, 3
 COST = CollectiveCost(latencies=1, path_bytes=1e5, overhead_s=0.0)
 
@@ -52,6 +53,8 @@ class Scene:
     """By how much an exchange takes longer than foretold."""
     policy: str | Policy = "balanced"
     warm_up: int = 0
+    told: str = "bandwidth"
+    """What every change of the link is noticed as."""
     journal: Journal = field(default_factory=Journal)
     exchanges: tuple[str, ...] = EXCHANGES
 
@@ -61,6 +64,7 @@ class Scene:
         calibration = Calibration(link=self.link_at(0), overhead=Overhead(message_s=2e-4))
         costs = CostModel(self.num_ranks, calibration, speeds)
         falling = WarmUp(min_ratio=0.001, max_ratio=0.1, num_steps=self.warm_up)
+        self.all_plans, self.objectives = plans, Objectives(costs, plans, SHAPES, ARRIVALS_S)
         self.chooser = Chooser(plans, policy_of(self.policy), falling, costs)
         others = [Controller(plans) for _ in range(1, self.num_ranks)]
         self.ranks = [Controller(plans, self.chooser, self.journal), *others]
@@ -73,7 +77,7 @@ class Scene:
         for step in range(num_steps):
             if step == 2:
                 self._sample(1)
-                answers = [rank.open(step, SHAPES, [0.0, 0.02]) for rank in self.ranks]
+                answers = [rank.open(step, SHAPES, ARRIVALS_S) for rank in self.ranks]
                 for rank in self.ranks:
                     rank.adopt(answers[0])
             if step == counts_at:
@@ -83,7 +87,7 @@ class Scene:
                 self._sample(step)
                 reports = [rank.report(self._records(step, number)) for number, rank in enumerate(self.ranks)]
                 link, before = self.link_at(step), self.link_at(max(step - COUNCIL_STEPS, 0))
-                changes = [Change(what="bandwidth", before=before, after=link)] if link != before else []
+                changes = [Change(what=self.told, before=before, after=link)] if link != before else []
                 reported = torch.tensor(reports, dtype=torch.float64)
                 answer = self.ranks[0].decide(step + DELAY, reported, link, changes, is_steady=not changes)
                 counts_at = step + DELAY
@@ -94,11 +98,10 @@ class Scene:
 
     def _exposed_s(self, step: int) -> float:
         """What the exchange made a step longer by: what was foretold, by default."""
-        if self.chooser._objectives is None:
-            return 0.0
-        index = self.chooser._plans.index(self.ranks[0].plan_of(step))
-        compress_s, sync_s = self.chooser._objectives.at(self.link_at(step))
-        return float(compress_s[index] + sync_s[index]) * self.slowness(self.ranks[0].plan_of(step))
+        plan = self.ranks[0].plan_of(step)
+        compress_s, sync_s = self.objectives.at(self.link_at(step))
+        index = self.all_plans.index(plan)
+        return float(compress_s[index] + sync_s[index]) * self.slowness(plan)
 
     def _sample(self, step: int) -> None:
         in_force = share_of(self.ranks[0].plan_of(step))

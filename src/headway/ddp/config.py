@@ -124,11 +124,13 @@ class Adaptive:
                 f"min_ratio is {self.min_ratio!r} and max_ratio {self.max_ratio!r}, but it must be "
                 f"{GAIN_RATIOS[0]:g} <= min_ratio <= max_ratio <= 1"
             )
-        if not (isinstance(self.exchanges, tuple) and set(self.exchanges) <= set(EXCHANGES)):
+        if not (isinstance(self.exchanges, tuple) and all(name in list(EXCHANGES) for name in self.exchanges)):
             raise ValueError(f"exchanges is {self.exchanges!r}, but must be some of {', '.join(EXCHANGES)}, in a tuple")
         for name, least in (("warm_up", 0), ("interval", 1)):
-            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= least):
+            if type(getattr(self, name)) is not int or getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but must be a number of steps, {least} or more")
+        if self.journal is not None and not isinstance(self.journal, (str, Path)):
+            raise ValueError(f"journal is {self.journal!r}, but must be a path")
         _check_common(self.seed, self.timeout_s)
 
     @cached_property

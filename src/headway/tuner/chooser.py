@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headway.collectives import NATIVE
 from headway.compress import Shape
 from headway.exchange import CostModel, Plan
 from headway.kernels import GAIN_RATIOS
@@ -30,6 +31,10 @@ _WORTH_A_LOOK = 0.1
 """By so much the link, the gain or the time of a step must have moved for plans to be looked at anew."""
 _NUM_STEADY = 6
 """Steps after a move of the link before times are held against what was foretold."""
+
+
+PLAIN = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
+"""What DDP does without a hook, and an adaptive run does at first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +73,8 @@ class Chooser:
         self._own_s = 0.0
         self._known: _Known | None = None
         self._promised_gain = self._realised_gain = math.nan
+        self._plain_s = math.inf
+        """What plain sums took when they were last in force, as long as the network is the same: they take no more."""
         self._unexplained: deque[int] = deque(maxlen=_OF_LATE)
         """The steps of switches that no change of the link explains."""
 
@@ -118,6 +125,7 @@ class Chooser:
             return None
         if changes:
             self._unexplained.clear()
+            self._plain_s = math.inf
         decision = self._choose(step, plan, cause, link)
         if decision.is_switch and not changes and cause != "warm-up":
             self._unexplained.append(step)
@@ -142,6 +150,8 @@ class Chooser:
         compress_s, sync_s = self._objectives.at(link)
         index = self._index_of[plan]
         self._times.learn(plan, float(compress_s[index] + sync_s[index]), report.exposed_s)
+        if plan == PLAIN and math.isfinite(report.exposed_s):
+            self._plain_s = report.exposed_s
 
     def _cause(self, step: int, plan: Plan, link: Link, changes: Sequence[Change]) -> str | None:
         """Return what has moved enough for a new look, if anything has."""
@@ -200,10 +210,12 @@ class Chooser:
     def _front_of(self, indices: np.ndarray, link: Link) -> Front:
         """Return some plans with what they take and teach."""
         assert self._objectives is not None
-        compress_s, sync_s = (each[indices] for each in self._objectives.at(link))
-        factors, gains = self._times.factors()[indices], self._gains.predict()[indices]
+        factors = self._times.factors()
+        compress_s, sync_s = (factors * each for each in self._objectives.at(link))
+        plain = self._index_of[PLAIN]
+        sync_s[plain] = min(sync_s[plain], max(self._plain_s - compress_s[plain], 0.0))
         plans = [self._plans[index] for index in indices]
-        return Front(plans, factors * compress_s, factors * sync_s, gains, self._own_s)
+        return Front(plans, compress_s[indices], sync_s[indices], self._gains.predict()[indices], self._own_s)
 
     def _scores(self, front: Front) -> Floats:
         """Return what the policy says."""
@@ -222,10 +234,10 @@ def _link_has_moved(now: Link, before: Link) -> bool:
 
 
 def _what_moved(before: Link, now: Link, changes: Sequence[Change]) -> str:
-    """Return what has moved more; of what was noticed as a change, if anything was."""
+    """Return what has moved more; of what was noticed as a change, if that has moved much since the last look."""
     moves = {
         "latency": abs(math.log(max(now.latency_s, 1e-9) / max(before.latency_s, 1e-9))),
         "bandwidth": abs(math.log(now.bandwidth_bps / before.bandwidth_bps)),
     }
-    told = {change.what for change in changes} & set(moves) or set(moves)
+    told = {change.what for change in changes if moves.get(change.what, 0.0) > _WORTH_A_LOOK} or set(moves)
     return max(sorted(told), key=moves.__getitem__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,12 +10,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from headway.collectives import NATIVE
 from headway.compress import Shape
 from headway.exchange import ExchangeRecord, Plan
 from headway.kernels import GAIN_RATIOS, GainCurve
 from headway.network import Change, Link
-from headway.tuner.chooser import Chooser
+from headway.tuner.chooser import PLAIN, Chooser
 from headway.tuner.decision import CAUSES, Decision
 from headway.tuner.front import Front
 from headway.tuner.journal import Journal
@@ -47,7 +47,7 @@ class Controller:
         self._plans = list(plans)
         self._chooser = chooser
         self._journal = journal
-        self._plan = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
+        self._plan = PLAIN
         self._observer = Observer()
         self._front: Front | None = None
         """Of the answer that is to be adopted next; known to rank 0."""
@@ -74,6 +74,8 @@ class Controller:
     def number_of(self, fields: Mapping[str, Any] | None) -> int:
         """Return the number of the plan of an earlier run; that of the one in force, if there is none like it."""
         numbers = [number for number, plan in enumerate(self._plans) if vars(plan) == fields]
+        if fields is not None and not numbers:
+            warnings.warn(f"the plan of the state is not one to choose from: going on with {self._plan}", stacklevel=3)
         return numbers[0] if numbers else self._plans.index(self._plan)
 
     def note_step(self, own_s: float, exposed_s: float) -> None:

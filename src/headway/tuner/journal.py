@@ -23,7 +23,8 @@ class Journal:
         self._path = None if path is None else Path(path)
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.touch()
+            with self._path.open("a"):
+                pass  # whatever is wrong with it is better known now
 
     def note(self, decision: Decision) -> None:
         """Write a decision down."""
