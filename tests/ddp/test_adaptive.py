@@ -116,7 +116,7 @@ def switch_every_step(num_steps: int) -> tuple[list[bytes], list[str], float]:
     return sums, used, losses[-1]
 
 
-@pytest.mark.parametrize("num_ranks", [2, 5])
+@pytest.mark.parametrize("num_ranks", [2, 3])
 def test_exchanges_that_switch_every_step_leave_parameters_equal_to_the_bit(pool, num_ranks):
     first, *others = pool.run(switch_every_step, 32, num_ranks=num_ranks)
     assert all(sums == first[0] for sums, _, _ in others)

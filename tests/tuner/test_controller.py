@@ -50,7 +50,7 @@ def test_a_calm_network_gives_no_decisions_after_the_first():
 
 
 @pytest.mark.parametrize("policy", ["balanced", "fast", "accurate", "goodput", "knee"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_noise_does_not_make_it_flap(seed, policy):
     """Link, gradients and pace are all off by up to 8%, at random, in every step."""
     source = random.Random(seed)

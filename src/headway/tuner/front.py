@@ -12,8 +12,8 @@ from headway.exchange import Plan
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
-_FEW = 160
-"""So many points are compared pair by pair."""
+_AT_A_TIME = 24
+"""Points that all others are compared with in one operation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +50,10 @@ class Front:
 def pareto_front(costs: Floats) -> Indices:
     """Return the rows that no other row dominates, ascending; of equal rows the first.
 
-    a dominates b if it is nowhere larger and somewhere smaller. A row of least sum is dominated by none: it is taken,
-    and all that it dominates go. When few are left, all pairs are compared.
+    a dominates b if it is nowhere larger and somewhere smaller, and then its sum is smaller. So in order of their sums
+    a row is dominated by earlier ones or by none: some are taken at a time, and all that they dominate go.
 
-    **Cost**: O(n · front) operations on columns of numpy; some 0.5 ms for a grid of a thousand plans. **Error**: none.
+    **Cost**: O(n · front) operations on columns of numpy; 1 ms for a grid of two thousand plans. **Error**: none.
 
     >>> pareto_front(np.array([[1.0, 3.0], [2.0, 2.0], [2.0, 3.0], [3.0, 1.0]]))
     array([0, 1, 3])
@@ -64,17 +64,18 @@ def pareto_front(costs: Floats) -> Indices:
     order = np.lexsort((*costs.T[::-1], sums))  # where rounding makes sums equal, whoever dominates still comes first
     left = np.ascontiguousarray(costs[order].T)
     front: list[Indices] = []
-    while order.size > _FEW:
-        front.append(order[:1])
-        keep = (left < left[:, :1]).any(axis=0)
-        order, left = order[keep], left[:, keep]
-    front.append(order[~_dominated(left)])
+    while order.size:
+        keep = ~_dominated(left)
+        front.append(order[:_AT_A_TIME][keep[:_AT_A_TIME]])
+        later = np.flatnonzero(keep[_AT_A_TIME:]) + _AT_A_TIME
+        order, left = order[later], left[:, later]
     return np.sort(np.concatenate(front))
 
 
 def _dominated(columns: Floats) -> npt.NDArray[np.bool_]:
-    """Return which points an earlier one is nowhere larger than; whoever dominates comes first."""
-    nowhere_larger = np.ones((columns.shape[1],) * 2, dtype=bool)
-    for column in columns:
-        nowhere_larger &= column[:, None] <= column[None, :]
+    """Return which points one of the first few, if it is earlier, is nowhere larger than."""
+    first = columns[:, :_AT_A_TIME]
+    nowhere_larger = np.ones((first.shape[1], columns.shape[1]), dtype=bool)
+    for few, column in zip(first, columns, strict=True):
+        nowhere_larger &= few[:, None] <= column[None, :]
     return np.asarray(np.triu(nowhere_larger, k=1).any(axis=0))
