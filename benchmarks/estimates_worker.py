@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import headway
 from headway.lab import Control
-from step_time_worker import cnn
+from headway.train import cnn
 
 BATCH = 16
 NUM_PINGS, NUM_BULKS, BULK_BYTES = 15, 3, 4_000_000
@@ -58,6 +58,7 @@ def main() -> None:
     config, check_after = json.loads(sys.argv[1]), json.loads(sys.argv[2])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    torch.manual_seed(0)
     model = DistributedDataParallel(cnn())
     handle = headway.attach(model, headway.Fixed(**config))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -18,28 +18,12 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 import headway
+from headway.train import cnn
 
 RATIO = 0.01
 BATCH = 16
 NUM_WARM_UP, NUM_STEPS = 4, 5
 ONE_BUCKET_MB = 1000
-
-
-def cnn() -> nn.Module:
-    """Return the CNN of 1,663,370 parameters for images of 28 x 28."""
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(3136, 512),
-        nn.ReLU(),
-        nn.Linear(512, 10),
-    )
 
 
 class PlainTopK:
@@ -77,6 +61,7 @@ def plain_topk_hook(state: PlainTopK, bucket):
 
 def plain(bucket_mb: float = 25) -> DistributedDataParallel:
     """Wrap a new model."""
+    torch.manual_seed(0)
     return DistributedDataParallel(cnn(), bucket_cap_mb=bucket_mb)
 
 
