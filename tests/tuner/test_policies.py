@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -85,3 +87,10 @@ def test_a_callable_is_its_own_policy():
         return np.ones(len(front))
 
     assert policy_of(mine) is mine
+
+
+@pytest.mark.parametrize(("gain", "stays"), [(0.75, True), (0.5, False)])
+def test_the_plan_in_force_may_be_a_little_below_the_floor(gain, stays):
+    front = front_of([0.5, 0.1], [1.0, gain])
+    assert choice(policy_of("accurate"), front) == 0
+    assert choice(policy_of("accurate"), replace(front, in_force=1)) == int(stays)

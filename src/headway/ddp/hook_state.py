@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn import Module
 
-from headway.collectives import NATIVE, Executor
+from headway.collectives import Executor
 from headway.ddp import checkpoint
 from headway.ddp.config import Adaptive, Fixed
 from headway.ddp.statistics import Statistics
@@ -33,12 +33,11 @@ from headway.exchange import (
     warm_up,
 )
 from headway.exchange.monitor import PATIENCE_S
+from headway.exchange.plan import PLAIN
 from headway.kernels import warm_up as compile_kernels
 from headway.network import Calibration, Link, calibrate
 from headway.tuner import Chooser, Controller, Decision, Journal, policy_of
 
-_ALONE = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
-"""What there is to do without anybody else."""
 _UNKNOWN_LINK = Link(latency_s=0.0, bandwidth_bps=1e11)
 
 
@@ -99,7 +98,7 @@ class HookState:
     def _plan_of(self, step: int) -> Plan:
         if isinstance(self.config, Fixed):
             return self.config.plan
-        return _ALONE if self._controller is None else self._controller.plan_of(step)
+        return PLAIN if self._controller is None else self._controller.plan_of(step)
 
     def _cost_model(self) -> CostModel:
         """Measure network and machine, as far as that matters."""

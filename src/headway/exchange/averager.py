@@ -22,7 +22,7 @@ from headway.exchange.informant import Informant
 from headway.exchange.layout import BucketLayout, Layout, regroup
 from headway.exchange.memories import Memories
 from headway.exchange.monitor import Monitor
-from headway.exchange.plan import AUTO, Plan
+from headway.exchange.plan import AUTO, PLAIN, Plan
 from headway.exchange.records import ExchangeRecord, History
 
 FUSED = -1
@@ -33,7 +33,6 @@ _EXACT = (torch.float32, torch.float64)
 _NUM_DENSE_STEPS = 2
 _NUM_TO_ADOPT = 3
 """So many steps in a row must have the same other buckets; a static graph that is resumed has them for two."""
-_FIRST_PLAN = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +113,7 @@ class Averager:
     def plan(self) -> Plan:
         """The plan in force, with its fusion decided as soon as it can be."""
         if self._is_settling:
-            return _FIRST_PLAN
+            return PLAIN
         plan = self._plan_of(self.step)
         if plan.fusion != AUTO or self.arrivals_s is None or self.memories is None:
             return plan

@@ -83,3 +83,7 @@ def _one_of(name: str, value: str, allowed: Iterable[str], owner: str = "") -> N
     names = list(allowed)
     if value not in names:
         raise ValueError(f"{name}{owner} is {value!r}, but must be one of {', '.join(names)}")
+
+
+PLAIN = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
+"""What DDP does without a hook."""

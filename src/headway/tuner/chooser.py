@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headway.collectives import NATIVE
 from headway.compress import Shape
 from headway.exchange import CostModel, Plan
+from headway.exchange.plan import PLAIN
 from headway.kernels import GAIN_RATIOS
 from headway.network import Change, Link
 from headway.tuner.decision import Decision
@@ -31,10 +31,6 @@ _WORTH_A_LOOK = 0.1
 """By so much the link, the gain or the time of a step must have moved for plans to be looked at anew."""
 _NUM_STEADY = 6
 """Steps after a move of the link before times are held against what was foretold."""
-
-
-PLAIN = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
-"""What DDP does without a hook, and an adaptive run does at first."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from headway.compress import Shape
 from headway.exchange import ExchangeRecord, Plan
+from headway.exchange.plan import PLAIN
 from headway.kernels import GAIN_RATIOS, GainCurve
 from headway.network import Change, Link
-from headway.tuner.chooser import PLAIN, Chooser
+from headway.tuner.chooser import Chooser
 from headway.tuner.decision import CAUSES, Decision
 from headway.tuner.front import Front
 from headway.tuner.journal import Journal
