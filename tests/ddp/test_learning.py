@@ -13,7 +13,7 @@ from tests.ddp.training import LINK, wrap
 
 pytestmark = pytest.mark.pool
 
-NUM_STEPS, BATCH = 600, 16
+NUM_STEPS, BATCH = 450, 16
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,7 +47,7 @@ def accuracy(config: dict | None) -> float:
 
 
 def test_digits_are_learned_as_well_as_by_plain_ddp(pool):
-    exchanges = ("allgather_topk", "star_topk", "var_topk")
+    exchanges = ("allgather_topk", "star_topk")
     configs = [None] + [{"exchange": name, "ratio": 0.05, "fusion": "step"} for name in exchanges]
     plain, *compressed = pool.run(accuracies, configs, num_ranks=4, timeout_s=110)[0]
     assert plain > 0.93

@@ -18,7 +18,7 @@ MODEL_BYTES = 4 * (500 * 600 + 600 + 600 * 300 + 300)
 @pytest.mark.skipif(possible.missing() is not None, reason=str(possible.missing()))
 @pytest.mark.parametrize(
     ("exchange", "algorithm", "fusion"),
-    [("dense", "ring", "bucket"), ("allgather_topk", "one_shot", "step"), ("star_topk", "two_shot", "bucket")],
+    [("allgather_topk", "one_shot", "step"), ("star_topk", "two_shot", "bucket")],
 )
 def test_records_and_wire_agree(exchange, algorithm, fusion):
     stated: dict[int, int] = {}

@@ -19,7 +19,7 @@ from headway import PeerLost
 from headway.collectives import Executor
 
 VICTIM, BUSY = 1, 3
-TIMEOUT_S = 3.0
+TIMEOUT_S = 2.0
 
 
 def call(executor: Executor, collective: str, algorithm: str) -> None:
