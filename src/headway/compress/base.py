@@ -23,6 +23,12 @@ def wanted_entries(ratio: float, numel: int) -> int:
     return min(max(1, math.ceil(round(ratio * numel, 6))), numel)
 
 
+def check_ratio(ratio: float) -> None:
+    """Raise unless it is a share of entries that can be sent."""
+    if not (isinstance(ratio, (int, float)) and 0 < ratio <= 1):
+        raise ValueError(f"ratio is {ratio!r}, but must be above 0 and at most 1: 0.01 sends one entry in 100")
+
+
 @dataclass(frozen=True)
 class Shape:
     """The sizes of a bucket's tensors, in their order."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from headway.compress.base import BucketMemory, Compressed, Shape, gain_of, wanted_entries
+from headway.compress.base import BucketMemory, Compressed, Shape, check_ratio, gain_of, wanted_entries
 from headway.errors import MessageError
 from headway.kernels import (
     Memory,
@@ -16,8 +17,10 @@ from headway.kernels import (
     decode_indices,
     decode_values,
     encode_indices,
+    encode_values,
     index_bytes,
     scatter_add,
+    select_topk,
     value_bytes,
 )
 
@@ -61,10 +64,16 @@ class TopK:
 
     ratio: float
     values: ValueFormat = "fp32"
+    is_unbiased: ClassVar[Literal[False]] = False
+    has_bounded_noise: ClassVar[Literal[False]] = False
+
+    def __post_init__(self) -> None:
+        check_ratio(self.ratio)
+        value_bytes(1, self.values)
 
     def message_bytes(self, shape: Shape) -> int:
         """Return how long a message is."""
-        return sparse_bytes(shape.numel, wanted_entries(self.ratio, shape.numel), self.values)
+        return self.num_bytes(shape.numel)
 
     def compress(self, gradient: Tensor, memory: BucketMemory, key: int) -> Compressed:
         """Add the gradient, take the top k out; ``key`` is not used."""
@@ -81,3 +90,22 @@ class TopK:
     def add(self, message: Tensor, shape: Shape, out: Tensor) -> None:
         """Add a message."""
         add_sparse(message, shape.numel, wanted_entries(self.ratio, shape.numel), self.values, out)
+
+    def num_bytes(self, numel: int) -> int:
+        """Return how long a message is."""
+        return sparse_bytes(numel, wanted_entries(self.ratio, numel), self.values)
+
+    def encode(self, x: Tensor, key: int, *, out: Tensor) -> int:
+        """Write the top k of a tensor, without a memory; ``key`` is not used."""
+        del key
+        indices = select_topk(x, wanted_entries(self.ratio, x.numel()))
+        num_index_bytes = index_bytes(x.numel(), indices.numel())
+        encode_indices(indices, x.numel(), out=out[:num_index_bytes])
+        encode_values(x[indices.long()], self.values, out=out[num_index_bytes:])
+        return 0
+
+    def decode(self, message: Tensor, key: int, *, out: Tensor) -> None:
+        """Read them; the rest is zero."""
+        del key
+        out.zero_()
+        add_sparse(message, out.numel(), wanted_entries(self.ratio, out.numel()), self.values, out)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headway.collectives import ALGORITHMS, NATIVE, Collective
+from headway.compress import check_ratio
 from headway.kernels import VALUE_FORMATS, ValueFormat
 
 AUTO = "auto"
@@ -49,8 +50,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         _one_of("exchange", self.exchange, COLLECTIVE_OF)
-        if not (isinstance(self.ratio, (int, float)) and 0 < self.ratio <= 1):
-            raise ValueError(f"ratio is {self.ratio!r}, but must be above 0 and at most 1: 0.01 sends one entry in 100")
+        check_ratio(self.ratio)
         _one_of("algorithm", self.algorithm, (AUTO, NATIVE, *ALGORITHMS[self.collective]), f" of {self.exchange}")
         _one_of("broadcast", self.broadcast, (AUTO, NATIVE, *ALGORITHMS[Collective.BROADCAST]))
         _one_of("values", self.values, VALUE_FORMATS)
