@@ -16,7 +16,7 @@ pytestmark = pytest.mark.pool
 ALL_REDUCE = [*ALGORITHMS[Collective.ALL_REDUCE], NATIVE]
 ALL_GATHER = [*ALGORITHMS[Collective.ALL_GATHER], NATIVE]
 BROADCAST = [*ALGORITHMS[Collective.BROADCAST], NATIVE]
-NUM_RANKS = range(1, 10)
+NUM_RANKS = (1, 2, 3, 4, 5, 8, 9)
 SIZES = (0, 1, 5, 1000, 70_001)
 TIMEOUT_S = 20
 
@@ -312,3 +312,44 @@ def test_wrong_use_is_a_value_error_that_says_what_to_do(pool):
 def test_without_a_process_group_it_says_what_to_call():
     with pytest.raises(ValueError, match="init_process_group"):
         Executor()
+
+
+def test_some_ranks_can_add_up_without_the_others(pool):
+    results = pool.run(reduce_among, num_ranks=5)
+    for rank in (0, 2, 3, 4):
+        for algorithm, total in results[rank].items():
+            assert total == [9.0] * 10, algorithm
+        assert results[rank] == results[0]
+    assert results[1] == {}
+
+
+def reduce_among() -> dict[str, list[float]]:
+    """Rank 1 does nothing, and nobody waits for it."""
+    executor = Executor(timeout_s=TIMEOUT_S)
+    if executor.rank == 1:
+        return {}
+    return {
+        algorithm: executor.all_reduce(torch.full((10,), float(executor.rank)), algorithm, among=(0, 2, 3, 4)).tolist()
+        for algorithm in ALGORITHMS[Collective.ALL_REDUCE]
+    }
+
+
+@pytest.mark.parametrize(
+    ("among", "algorithm", "message"),
+    [
+        ((0, 1), NATIVE, "torch's own all-reduce is for all ranks"),
+        ((1, 0), "ring", "must be 2 of 0 to 2, ascending"),
+        ((0, 3), "ring", "must be 2 of 0 to 2, ascending"),
+    ],
+)
+def test_ranks_that_cannot_be_are_refused(pool, among, algorithm, message):
+    assert all(message in said for said in pool.run(reduce_wrongly, among, algorithm, num_ranks=3))
+
+
+def reduce_wrongly(among: tuple[int, ...], algorithm: str) -> str:
+    with Executor(timeout_s=TIMEOUT_S) as executor:
+        try:
+            executor.all_reduce(torch.ones(3), algorithm, among=among)
+        except ValueError as error:
+            return str(error)
+    return "nothing was wrong"

@@ -49,8 +49,8 @@ class Executor:
         cpu_only: Whether no call will have tensors on a device: that saves a process group.
 
     >>> import tempfile, torch
-    >>> with tempfile.NamedTemporaryFile() as file:
-    ...     dist.init_process_group("gloo", init_method=f"file://{file.name}", rank=0, world_size=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
     ...     with Executor() as executor:
     ...         print(executor.all_reduce(torch.ones(3), "ring"))
     ...     dist.destroy_process_group()
@@ -109,10 +109,15 @@ class Executor:
         if parting and self._broken is None and dist.is_initialized():
             groups.part(min(self._timeout_s, _PATIENCE_S))
         groups.destroy()
+        self._wire.release()
+
+    def forsake(self) -> None:
+        """Close without waiting for the others, at the end of a process."""
+        self._close(parting=False)
 
     def abandon(self) -> None:
         """Close all connections at once, so that the other ranks do not wait for this one; every later call raises."""
-        if self._broken is None:
+        if self._broken is None and self._groups is not None:
             self._broken = HeadwayError("an earlier call was interrupted: make a new executor, on all ranks")
             self._wire.close(self._others())
 
@@ -122,13 +127,26 @@ class Executor:
         return self._lanes.num_bytes
 
     @torch.no_grad()
-    def all_reduce(self, tensor: Tensor, algorithm: str = NATIVE) -> Tensor:
-        """Replace ``tensor`` by its sum over ranks, and return it."""
+    def all_reduce(self, tensor: Tensor, algorithm: str = NATIVE, *, among: Sequence[int] | None = None) -> Tensor:
+        """Replace ``tensor`` by its sum over ranks, and return it.
+
+        Args:
+            tensor: Of the same shape on all ranks.
+            algorithm: How.
+            among: The ranks that take part, ascending, if not all; only these call it, and by no native algorithm.
+        """
         if algorithm == NATIVE:
+            if among is not None:
+                raise ValueError("torch's own all-reduce is for all ranks: give another algorithm")
             flat = tensor.contiguous()
             self._native(Collective.ALL_REDUCE, flat, lambda group: dist.all_reduce(flat, group=group))
             return tensor if flat is tensor else tensor.copy_(flat)
-        schedule = build_for(Collective.ALL_REDUCE, algorithm, self.num_ranks, tensor.nbytes)
+        num_ranks = self.num_ranks if among is None else len(among)
+        schedule = build_for(Collective.ALL_REDUCE, algorithm, num_ranks, tensor.nbytes)
+        if among is not None and num_ranks < self.num_ranks:
+            schedule = schedule.placed_among(among, self.num_ranks)
+            if self.rank not in among:
+                raise ValueError(f"rank {self.rank} is not among {list(among)}: only those call it")
         with self._scheduled(schedule, tensor) as lane:
             lane.buffer.view_as(tensor).copy_(tensor)
             self._run(lane)

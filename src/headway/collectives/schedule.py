@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
@@ -110,6 +110,24 @@ class Schedule:
                 parts[transfer.dst].append(placed)
                 place += 1
         return tuple(map(tuple, parts))
+
+    def placed_among(self, ranks: Sequence[int], num_ranks: int) -> Schedule:
+        """Return the same for some of more ranks: ``ranks[i]`` does what rank i does here, the others nothing.
+
+        >>> make(Collective.ALL_REDUCE, "one", 2, 1, [[Transfer(0, 1, 0, 1)]]).placed_among((1, 4), 5).transfers
+        (Transfer(src=1, dst=4, start=0, stop=1, reduce=False),)
+        """
+        if (
+            len(ranks) != self.num_ranks
+            or sorted(set(ranks)) != list(ranks)
+            or not 0 <= ranks[0] <= ranks[-1] < num_ranks
+        ):
+            raise ValueError(
+                f"ranks are {list(ranks)}, but must be {self.num_ranks} of 0 to {num_ranks - 1}, ascending"
+            )
+        rounds = [[replace(t, src=ranks[t.src], dst=ranks[t.dst]) for t in transfers] for transfers in self.rounds]
+        algorithm = f"{self.algorithm} among {', '.join(map(str, ranks))}"
+        return make(self.collective, algorithm, num_ranks, self.num_chunks, rounds, root=ranks[self.root])
 
     def bounds(self, numel: int) -> tuple[int, ...]:
         """Return where the chunks of a payload of ``numel`` entries begin, and where the last one ends.

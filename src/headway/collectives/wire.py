@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+_FOREVER_S = 1e8
 GRACE_S = 1.0
 """How long past the deadline ranks tell each other whom they miss, before they give up."""
 
@@ -99,6 +100,17 @@ class Wire:
         with _naming(pending.peer, deadline):
             pending.work.wait(timedelta(seconds=remaining_s))
 
+    def wait_for_ever(self, pending: Pending) -> None:
+        """Wait until it is over, or its connection is gone; for threads that others wait for with a deadline.
+
+        A deadline here would close all connections of the group, and not only the one that is late.
+        """
+        self.wait(pending, time.monotonic() + _FOREVER_S)
+
+    def release(self) -> None:
+        """Let go of the group, for good: one that outlives the interpreter makes torch abort."""
+        vars(self).pop("group", None)
+
     def close(self, peers: Iterable[int]) -> None:
         """Close every connection of the group, so that nobody waits for this rank any more.
 
@@ -107,7 +119,7 @@ class Wire:
         """
         for peer in peers:
             try:
-                self.wait(self.receive(torch.empty(1), peer, tag=0), deadline=-math.inf, grace_s=0.001)
-            except BrokenWire as broken:
-                if "Timed out" in str(broken):
+                self.group.recv([torch.empty(1)], peer, 0).wait(timedelta(seconds=0.001))  # torch may have forgotten it
+            except RuntimeError as error:
+                if "Timed out" in str(error):
                     return
