@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headway.errors import HeadwayError, LabError, MessageError, MismatchError, PeerLost
 
 if TYPE_CHECKING:
-    from headway import collectives, compress, exchange, kernels, lab, network, tuner
+    from headway import collectives, compress, exchange, gossip, kernels, lab, network, tuner
     from headway.ddp import Adaptive, Fixed, HookState, Statistics, attach, hook
     from headway.exchange import ExchangeRecord, NetworkView, Plan
     from headway.network import Link
@@ -36,6 +36,7 @@ __all__ = [
     "collectives",
     "compress",
     "exchange",
+    "gossip",
     "hook",
     "kernels",
     "lab",

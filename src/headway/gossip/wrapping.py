@@ -1,0 +1,163 @@
+"""The one line in a training script."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Module, Parameter
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from headway.collectives.executor import DEFAULT_TIMEOUT_S
+from headway.compress import PlainCompressor
+from headway.gossip.buffers import MixedBuffers
+from headway.gossip.connections import Connections
+from headway.gossip.core import Gossip
+from headway.gossip.events import Journal
+from headway.gossip.flat import CARRIED, FlatView
+from headway.gossip.neighbourhood import Neighbourhood
+from headway.gossip.optimizer import GossipOptimizer
+from headway.gossip.settings import Settings
+from headway.gossip.statistics import Meter
+from headway.gossip.topology import Topology, topology_of
+from headway.kernels import warm_up
+
+
+def wrap(
+    model: Module,
+    optimizer: Optimizer,
+    algorithm: str = "dcd",
+    topology: str | Topology | Any = "ring",
+    compressor: PlainCompressor | Literal["auto"] | None = "auto",
+    *,
+    consensus_step: float | None = None,
+    local_steps: int = 1,
+    memory: str = "auto",
+    buffer_interval: int = 10,
+    seed: int = 0,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    group: dist.ProcessGroup | None = None,
+) -> GossipOptimizer:
+    """Train decentralised: return an optimizer whose step also mixes the model with those of neighbours.
+
+    Every rank calls it, with a model of the same shape and without DDP; models start as that of rank 0.
+
+    Args:
+        model: The bare model.
+        optimizer: Any, over parameters of the model; its step is the local update.
+        algorithm: "dcd" (differences), "ecd" (extrapolations), "choco" (any compressor), "dpsgd" (uncompressed), or
+            "naive" (what not to do).
+        topology: "ring", "torus", "exponential", "complete", "star"; a symmetric, doubly stochastic matrix; or a
+            networkx graph.
+        compressor: One of `headway.compress` without a memory: `StochasticQuantizer`, `RandomK`; with choco also
+            `TopK` and `Sign`. None sends full precision; "auto" is 8 bits, for choco 4, for dpsgd None.
+        consensus_step: γ_c of choco, in (0, 1]; by default according to the compressor.
+        local_steps: Steps to an exchange: with more than one, less is sent, and the messages of one may travel during
+            the local steps before the next.
+        memory: "lean" keeps one sum for all neighbours, "resilient" a replica of each, so that training goes on when
+            one is lost; "auto" is resilient up to four neighbours. dpsgd and naive need no replicas for that.
+        buffer_interval: Exchanges between mixing floating buffers, such as batch norm's statistics; 0 for never.
+        seed: Of random numbers; the same on all ranks.
+        timeout_s: How long a neighbour may keep this rank waiting before it is given up.
+        group: Whose ranks take part; all by default.
+
+    Returns:
+        The optimizer: also ``consensus_distance()``, ``average_()``, ``averaged()``, ``statistics()``, ``events``,
+        ``state_dict()``, ``load_state_dict()`` and ``close()``.
+
+    **Memory**: 4 bytes a parameter for each of: the model; a second copy (naive, choco) or two (ecd); the sum over
+    neighbours, and with replicas one for each; three to work in; and two messages from and to each neighbour.
+    """
+    settings = Settings(
+        algorithm=algorithm,
+        compressor=compressor,
+        consensus_step=consensus_step,
+        local_steps=local_steps,
+        memory=memory,
+        buffer_interval=buffer_interval,
+        seed=seed,
+        timeout_s=timeout_s,
+    )
+    moved = _moved_parameters(model, optimizer)
+    parameters = FlatView(moved.values(), "parameter")
+    buffers = FlatView((buffer for buffer in model.buffers() if buffer.dtype in CARRIED), "buffer")
+    if not dist.is_initialized():
+        raise ValueError("there is no process group: call torch.distributed.init_process_group first")
+    graph = topology_of(topology, dist.get_world_size(group))
+    warm_up()
+    connections = Connections(group, timeout_s)
+    try:
+        connections.check_agreement("algorithm, compressor or seed", settings.fingerprint)
+        connections.check_agreement("topology", graph.fingerprint)
+        connections.check_agreement("model, or set of parameters that the optimizer moves,", _shape_of(model, moved))
+        connections.make_equal([*model.parameters(), *model.buffers()])
+        return _assemble(connections, settings, graph, optimizer, parameters, buffers)
+    except BaseException:
+        connections.close()
+        raise
+
+
+def _assemble(
+    connections: Connections,
+    settings: Settings,
+    topology: Topology,
+    optimizer: Optimizer,
+    parameters: FlatView,
+    buffers: FlatView,
+) -> GossipOptimizer:
+    x, device, rank = parameters.new(), parameters.device, connections.rank
+    compressor = settings.compressor_for(x)
+    settings.warn_of_noise(topology, compressor)
+    journal, meter = Journal(), Meter()
+    estimates = settings.make_estimates(topology, rank, x.numel(), device)
+    weights = {peer: float(topology.weights[rank, peer]) for peer in topology.neighbours[rank]}
+    gossip = Gossip(
+        rank,
+        settings.make_algorithm(x.numel(), device, compressor),
+        estimates,
+        compressor,
+        MixedBuffers(buffers, weights, settings.buffer_interval),
+        settings.local_steps,
+        settings.seed,
+        journal,
+        meter,
+    )
+    gossip.join(
+        Neighbourhood(
+            connections.wire,
+            connections.word_wire,
+            weights,
+            gossip.num_bytes,
+            settings.timeout_s,
+            gossip.go_on_without,
+        )
+    )
+    gossip.start(x)
+    connections.meet(lambda: (estimates.ranks, tuple(set(weights) - set(estimates.ranks))), journal)
+    return GossipOptimizer(optimizer, parameters, buffers, gossip, connections, topology, settings, journal, meter)
+
+
+def _moved_parameters(model: Module | Any, optimizer: Optimizer | Any) -> dict[str, Parameter]:
+    """Return the parameters that the optimizer moves, by name, in the model's order; frozen ones stay as they are."""
+    if not isinstance(model, Module) or not isinstance(optimizer, Optimizer):
+        kinds = f"{type(model).__name__} and {type(optimizer).__name__}"
+        raise ValueError(f"wrap takes a model and its optimizer, in this order, not {kinds}")
+    if isinstance(model, DistributedDataParallel):
+        raise ValueError("gossip takes the place of DistributedDataParallel: give the bare model")
+    if isinstance(optimizer, GossipOptimizer):
+        raise ValueError("this optimizer gossips already: wrap the inner one")
+    ours = dict(model.named_parameters())
+    given = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if foreign := len(given - {id(parameter) for parameter in ours.values()}):
+        raise ValueError(f"the optimizer moves {foreign} parameters that are not the model's")
+    return {name: p for name, p in ours.items() if id(p) in given and p.requires_grad}
+
+
+def _shape_of(model: Module, moved: Iterable[str]) -> int:
+    tensors: list[tuple[str, Tensor]] = [*model.named_parameters(), *model.named_buffers()]
+    described = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors]
+    return zlib.crc32(repr((described, list(moved))).encode())
