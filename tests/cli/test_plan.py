@@ -44,11 +44,40 @@ def test_every_option_is_in_the_json_of_our_own_model():
     assert at_ratio["best"].split(" by ")[0] in {option["exchange"] for option in at_ratio["options"]}
 
 
+def test_gossip_stands_beside_the_collectives():
+    arguments = ("--params", "100k", "--latency", "50ms", "--bandwidth", "10mbps", "--ratio", "1%")
+    found = json.loads(plan(*arguments, "--workers", "16", "--topology", "torus", "--json").stdout)["gossip"]
+    assert [option["algorithm"] for option in found] == [
+        "dpsgd",
+        "dcd 8 bits",
+        "ecd 8 bits",
+        "choco 4 bits",
+        "choco sign",
+    ]
+    for option in found:
+        parts = ("latency_ms", "bandwidth_ms", "overhead_ms", "computing_ms")
+        assert option["ms"] == pytest.approx(sum(option[part] for part in parts))
+        assert option["latency_ms"] == pytest.approx(50)
+        assert option["bandwidth_ms"] == pytest.approx(option["wire_bytes"] * 8 / 1e4)
+    assert found[0]["wire_bytes"] == 4 * (8 + 400_000)  # to four neighbours
+    shown = " ".join(plan(*arguments).stdout.split())
+    assert "gossip on a ring of 8, degree 2" in shown
+    assert "choco 4 bits gossip, ring" in shown
+    alone = plan("--params", "100k", *NETWORK, "--workers", "1", "--json")
+    assert {option["ms"] for option in json.loads(alone.stdout)["gossip"]} == {0.0}
+
+
 def test_a_table_names_the_best_and_by_how_much():
     found = plan("--params", "100k", *NETWORK, "--ratio", "0.01")
     assert found.exit_code == 0
     for word in ("star_topk", "allgather_topk", "recursive_doubling", "than plain DDP", "8 workers, 4 ms, 20 Gbps"):
         assert word in " ".join(found.stdout.split())
+
+
+def test_an_unknown_topology_is_one_line_and_exit_code_2():
+    found = plan("--params", "100k", *NETWORK, "--topology", "line")
+    assert found.exit_code == 2
+    assert "topology is 'line', but must be one of ring" in found.stderr
 
 
 @pytest.mark.parametrize("model", ["headway", "textbook"])

@@ -48,6 +48,9 @@ def plan(
     ratio: Annotated[str | None, typer.Option(help="Share of entries sent, such as 0.01 or 1%, or several.")] = None,
     compute: Annotated[str, typer.Option(help="What a step takes without communication, such as 28ms.")] = "0ms",
     model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = MODELS[0],
+    topology: Annotated[
+        str, typer.Option(help="Of gossip: ring, torus, exponential, complete or star. Not in the textbook model.")
+    ] = "ring",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     map_path: Annotated[
         Path | None, typer.Option("--map", help="Write the regime map here: .png, .svg, .pdf or .html.")
@@ -70,9 +73,8 @@ def plan(
         elif len(counts) > 1:
             raise ValueError(f"--workers is {workers!r}, but several are for --map: give one")
         else:
-            _print_costs(
-                numels, counts[0], _link(latency, bandwidth), ratios, parse_duration_s(compute), model, as_json=as_json
-            )
+            link, compute_s = _link(latency, bandwidth), parse_duration_s(compute)
+            _print_costs(numels, counts[0], link, ratios, compute_s, model, topology, as_json=as_json)
     except OSError as error:
         typer.echo(f"headway plan: {error.filename}: {error.strerror}", err=True)
         raise typer.Exit(2) from None
@@ -147,15 +149,19 @@ def _print_costs(
     ratios: list[float] | None,
     compute_s: float,
     model: str,
+    topology: str,
     *,
     as_json: bool,
 ) -> None:
     from headway.cli import plan_tables
+    from headway.gossip import topology_of
 
     if model == "textbook":
         report: plan_tables.Report = plan_tables.TextbookReport(sum(numels), num_workers, link, ratios, compute_s)
     else:
-        report = plan_tables.ModelReport(numels, num_workers, link, ratios, compute_s)
+        report = plan_tables.ModelReport(
+            numels, num_workers, link, ratios, compute_s, topology_of(topology, num_workers)
+        )
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:

@@ -11,9 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from headway.cli.plan import DEFAULT_RATIOS
+from headway.cli.plan_gossip import as_json as gossip_as_json
+from headway.cli.plan_gossip import cost_as_json, gossip_options
 from headway.compress import Shape
 from headway.exchange import EXCHANGES, ComputeSpeed, CostModel, ExchangeCost, Plan, kind_of, rehearse
 from headway.exchange.rehearsal import Kind
+from headway.gossip import GossipCost, Topology
 from headway.kernels import warm_up
 from headway.network import Calibration, Link, Textbook
 from headway.tuner import Option, Outlook
@@ -21,6 +24,8 @@ from headway.units import format_duration, format_rate
 
 _BYTES_A_PARAMETER = 4
 _LONG = 4
+_WIDE = 110
+"""Columns of a table that nobody looks at in a terminal."""
 _LEGEND = (
     "MB: sent by the busiest rank; α and β: share of the time that is latency and bandwidth; CPU: processing of "
     "messages; work: compressing and adding up, as fast as this machine does it"
@@ -133,15 +138,23 @@ class ModelReport:
     """What exchanges take here, computing included."""
 
     def __init__(
-        self, numels: Sequence[int], num_ranks: int, link: Link, ratios: Sequence[float] | None, compute_s: float
+        self,
+        numels: Sequence[int],
+        num_ranks: int,
+        link: Link,
+        ratios: Sequence[float] | None,
+        compute_s: float,
+        topology: Topology,
     ) -> None:
+        self._topology = topology
         self._shape = Shape(tuple(numels))
         self._model = CostModel(num_ranks, Calibration(link=link), rehearsed(EXCHANGES, num_ranks))
         self._compute_s = compute_s
         self._outlooks = [Outlook(self._model, self._shape, ratio) for ratio in ratios or DEFAULT_RATIOS]
+        self._gossip = gossip_options(topology, self._shape.numel, self._model.calibration)
 
     def as_json(self) -> dict[str, Any]:
-        """Return every option at every ratio."""
+        """Return every option at every ratio, and gossip, which has none."""
         link = self._model.calibration.link
         return {
             "model": "headway",
@@ -152,6 +165,7 @@ class ModelReport:
             "overhead": asdict(self._model.calibration.overhead),
             "compute_ms": 1e3 * self._compute_s,
             "ratios": [self._outlook_as_json(outlook) for outlook in self._outlooks],
+            "gossip": [gossip_as_json(option, self._topology) for option in self._gossip],
         }
 
     def _outlook_as_json(self, outlook: Outlook) -> dict[str, Any]:
@@ -182,7 +196,11 @@ class ModelReport:
             options = [option for option in outlook.options if option.plan.exchange == exchange]
             for option in sorted(options, key=lambda option: option.cost.seconds):
                 style = "bold green" if option is outlook.best else "bold" if option is best else None
-                table.add_row(*_cells(option, self._compute_s), style=style)
+                names = (option.plan.exchange, option.cost.algorithms[-1])
+                table.add_row(*names, *_cells(option.cost, self._compute_s), style=style)
+        table.add_section()
+        for gossip in self._gossip:
+            table.add_row(gossip.name, f"gossip, {self._topology.name}", *_cells(gossip.cost, self._compute_s))
         return table
 
     def _table_of_ratios(self) -> Table:
@@ -210,7 +228,15 @@ class ModelReport:
         if len(self._outlooks) == 1:
             notes.append(_LEGEND)
         notes.append("random-k is never called best: it sends no indices, and learns least")
-        return [*notes, *_compute_note(self._compute_s)]
+        return [*notes, self._gossip_note(), *_compute_note(self._compute_s)]
+
+    def _gossip_note(self) -> str:
+        times = [f"{each.name} {format_duration(each.cost.seconds + self._compute_s)}" for each in self._gossip]
+        told = "" if len(self._outlooks) == 1 else f": {', '.join(times)}"
+        return (
+            f"gossip on a {self._topology}{told}; it averages with neighbours only, so it is not held against the "
+            "others; all but choco hides behind the next forward and backward"
+        )
 
 
 def _compute_note(compute_s: float) -> list[str]:
@@ -230,12 +256,9 @@ def _name(option: Option) -> str:
     return f"{option.plan.exchange} by {option.plan.algorithm}"
 
 
-def _cells(option: Option, compute_s: float) -> list[str]:
-    cost = option.cost
+def _cells(cost: ExchangeCost | GossipCost, compute_s: float) -> list[str]:
     shares = [cost.latency_s, cost.bandwidth_s, cost.overhead_s, cost.compute_s]
     return [
-        option.plan.exchange,
-        cost.algorithms[-1],
         f"{1e3 * (cost.seconds + compute_s):,.1f}",
         f"{cost.wire_bytes / 1e6:,.1f}",
         *[f"{share / cost.seconds:.0%}" if cost.seconds else "-" for share in shares],
@@ -247,17 +270,14 @@ def _option_as_json(option: Option) -> dict[str, Any]:
     return {
         "exchange": option.plan.exchange,
         "algorithms": list(cost.algorithms),
-        "ms": 1e3 * cost.seconds,
-        "latency_ms": 1e3 * cost.latency_s,
-        "bandwidth_ms": 1e3 * cost.bandwidth_s,
-        "overhead_ms": 1e3 * cost.overhead_s,
-        "computing_ms": 1e3 * cost.compute_s,
-        "wire_bytes": cost.wire_bytes,
+        **cost_as_json(cost),
     }
 
 
 def _print(table: Table, notes: Sequence[str]) -> None:
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(console.width, _WIDE))
     console.print(table)
     for note in notes:
         console.print(note, highlight=False)
