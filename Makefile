@@ -26,7 +26,7 @@ check: $(INSTALLED)  ## style, types, and the direction of imports
 test: $(INSTALLED)  ## all tests
 	$(BIN)/python -m pytest
 
-bench: $(INSTALLED)  ## the benchmarks; five hours
+bench: $(INSTALLED)  ## the benchmarks; seven hours
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/lab.py
 	$(BIN)/python benchmarks/collectives.py
@@ -38,6 +38,9 @@ bench: $(INSTALLED)  ## the benchmarks; five hours
 	$(BIN)/python benchmarks/control.py
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/adaptive.py
+	$(BIN)/python benchmarks/gossip.py
+	$(BIN)/python benchmarks/gossip_learning.py
+	$(BIN)/python benchmarks/gossip_rate.py
 
 clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
