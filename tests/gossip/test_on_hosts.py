@@ -12,7 +12,7 @@ from headway.lab import Lab, Link, Scenario, possible
 pytestmark = pytest.mark.lab
 
 SCRIPT = Path(__file__).with_name("scripts") / "slow.py"
-MODEL_BYTES = 4 * (200 * 200 + 200)
+MODEL_BYTES = 4 * (350 * 350 + 350)
 TIMEOUT_S = 1.5
 
 
@@ -26,7 +26,7 @@ def test_a_message_that_takes_longer_than_the_deadline_does_not_cost_a_neighbour
             _, seconds, _, num_events, _, num_bytes = line.split()
             said[rank] = (float(seconds), int(num_events), int(num_bytes))
 
-    with Lab(3, Scenario(link=Link(latency_s=0.005, bandwidth_bps=1e6))) as lab:
+    with Lab(3, Scenario(link=Link(latency_s=0.005, bandwidth_bps=4e6))) as lab:
         result = lab.run([sys.executable, str(SCRIPT), str(TIMEOUT_S)], output=note, timeout_s=90)
     assert result.exit_code == 0, result.tails
     assert len(said) == 3
