@@ -34,7 +34,9 @@ def resume(algorithm: str, local_steps: int) -> bool:
     train(model, optimizer, range(19, 21))  # where it was is forgotten
     file.seek(0)
     state = torch.load(file, weights_only=True)
-    other = network(seed=5)  # an automatic step is not found anew
+    other = network(seed=5)
+    with torch.no_grad():
+        other[0].weight.mul_(50)  # for which another automatic step would be found
     again = wrapped(other, **options)
     results = []
     for its_model, its_optimizer in ((other, again), (model, optimizer)):  # in a new process, and in the same
