@@ -73,8 +73,7 @@ def train_restlessly(num_steps: int, micro_batches: int = 1, odd_clocks: bool = 
         optimizer = torch.optim.SGD(ddp.parameters(), lr=0.02)
         plans, sums = [], []
         for step in range(num_steps):
-            if odd_clocks and step % 4 == rank:
-                time.sleep(0.05)  # a report comes late
+            time.sleep(0.05 if odd_clocks and step % 4 == rank else 0.01)  # councils get done; some reports come late
             optimizer.zero_grad()
             for number in range(micro_batches):
                 inputs, targets = batch(rank, step * micro_batches + number)
@@ -99,7 +98,7 @@ def test_ranks_stay_together_whatever_the_policy_wants(pool, micro_batches, odd_
     first, *others = pool.run(train_restlessly, 24, micro_batches, odd_clocks, num_ranks=3)
     assert all(other == first for other in others)
     assert len(set(first["plans"])) >= 3
-    assert len(first["said"]) >= 5
+    assert len(first["said"]) >= 3
 
 
 def switch_every_step(num_steps: int) -> tuple[list[bytes], list[str], float]:
