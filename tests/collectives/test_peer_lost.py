@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked import ForkedScripts
 
 SCRIPT = Path(__file__).with_name("scripts") / "lost.py"
 NUM_RANKS = 4
@@ -16,19 +16,15 @@ TIMEOUT_S = 2.0
 
 @pytest.fixture
 def run_ranks(tmp_path):
-    workers: list[subprocess.Popen] = []
+    with ForkedScripts(tmp_path) as scripts:
 
-    def run(collective: str, algorithm: str, fate: str, waits_for: list[int]) -> dict[int, dict]:
-        command = [sys.executable, str(SCRIPT), str(tmp_path / "store")]
-        for rank in range(NUM_RANKS):
-            args = [str(rank), str(NUM_RANKS), collective, algorithm, fate]
-            workers.append(subprocess.Popen([*command, *args], stdout=subprocess.PIPE, text=True))
-        return {rank: json.loads(workers[rank].communicate(timeout=60)[0]) for rank in waits_for}
+        def run(collective: str, algorithm: str, fate: str, waits_for: list[int]) -> dict[int, dict]:
+            for rank in range(NUM_RANKS):
+                args = [str(rank), str(NUM_RANKS), collective, algorithm, fate]
+                scripts.start(SCRIPT, str(tmp_path / "store"), *args)
+            return {rank: json.loads(text) for rank, text in scripts.outputs(waits_for, timeout_s=60).items()}
 
-    yield run
-    for worker in workers:
-        worker.kill()
-        worker.communicate()
+        yield run
 
 
 OTHERS = [0, 2, 3]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked import ForkedScripts
 
 SCRIPT = Path(__file__).with_name("scripts") / "failing.py"
 NUM_RANKS = 3
@@ -15,18 +15,14 @@ NUM_RANKS = 3
 
 @pytest.fixture
 def run_ranks(tmp_path):
-    workers: list[subprocess.Popen] = []
+    with ForkedScripts(tmp_path) as scripts:
 
-    def run(exchange: str, fusion: str, fate: str, ranks: list[int]) -> dict[int, dict]:
-        for rank in range(NUM_RANKS):
-            args = [str(tmp_path / "store"), str(rank), str(NUM_RANKS), exchange, fusion, fate]
-            workers.append(subprocess.Popen([sys.executable, str(SCRIPT), *args], stdout=subprocess.PIPE, text=True))
-        return {rank: json.loads(workers[rank].communicate(timeout=60)[0]) for rank in ranks}
+        def run(exchange: str, fusion: str, fate: str, ranks: list[int]) -> dict[int, dict]:
+            for rank in range(NUM_RANKS):
+                scripts.start(SCRIPT, str(tmp_path / "store"), str(rank), str(NUM_RANKS), exchange, fusion, fate)
+            return {rank: json.loads(text) for rank, text in scripts.outputs(ranks, timeout_s=60).items()}
 
-    yield run
-    for worker in workers:
-        worker.kill()
-        worker.communicate()
+        yield run
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from headway import MessageError, PeerLost, gossip
+from tests.forked import ForkedScripts
 from tests.gossip.problem import Quadratic, flat
 
 SCRIPT = Path(__file__).with_name("scripts") / "digits.py"
@@ -23,19 +22,14 @@ SURVIVORS = [rank for rank in range(NUM_RANKS) if rank != UNLUCKY]
 
 @pytest.fixture
 def run_ranks(tmp_path):
-    workers: list[subprocess.Popen] = []
+    with ForkedScripts(tmp_path) as scripts:
 
-    def run(ranks: list[int]) -> dict[int, dict]:
-        for rank in range(NUM_RANKS):
-            args = [str(tmp_path / "store"), str(rank), str(NUM_RANKS)]
-            command = [sys.executable, str(SCRIPT), *args]
-            workers.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
-        return {rank: json.loads(workers[rank].communicate(timeout=80)[0]) for rank in ranks}
+        def run(ranks: list[int]) -> dict[int, dict]:
+            for rank in range(NUM_RANKS):
+                scripts.start(SCRIPT, str(tmp_path / "store"), str(rank), str(NUM_RANKS))
+            return {rank: json.loads(text) for rank, text in scripts.outputs(ranks, timeout_s=80).items()}
 
-    yield run
-    for worker in workers:
-        worker.kill()
-        worker.communicate()
+        yield run
 
 
 def test_when_one_of_five_is_killed_the_others_reach_the_accuracy_without_it(run_ranks):
