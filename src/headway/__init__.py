@@ -5,16 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headway._version import __version__
 from headway.errors import HeadwayError, LabError, MessageError, MismatchError, PeerLost
 
 if TYPE_CHECKING:
-    from headway import collectives, compress, exchange, gossip, kernels, lab, network, tuner
+    from headway import collectives, compress, exchange, gossip, integrations, kernels, lab, network, report, tuner
     from headway.ddp import Adaptive, Fixed, HookState, Statistics, attach, hook
     from headway.exchange import ExchangeRecord, NetworkView, Plan
     from headway.network import Link
     from headway.tuner import Decision
-
-__version__ = "0.1.0.dev0"
 
 __all__ = [
     "Adaptive",
@@ -38,9 +37,11 @@ __all__ = [
     "exchange",
     "gossip",
     "hook",
+    "integrations",
     "kernels",
     "lab",
     "network",
+    "report",
     "tuner",
 ]
 

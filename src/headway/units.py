@@ -74,6 +74,29 @@ def format_rate(bits_per_second: float) -> str:
     return f"{bits_per_second:.3g} bps"
 
 
+def format_bytes(number: float) -> str:
+    """Return bytes for people.
+
+    >>> format_bytes(116_173_522), format_bytes(74_900), format_bytes(12)
+    ('116 MB', '74.9 kB', '12 B')
+    """
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= factor:
+            return f"{number / factor:.3g} {unit}"
+    return f"{number:.0f} B"
+
+
+def format_clock(seconds: float) -> str:
+    """Return minutes and seconds, as a clock shows them.
+
+    >>> format_clock(75.2), format_clock(3725)
+    ('1:15', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def _parse(text: str, units: dict[str, float], what: str, example: str) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2].lower().replace("µ", "u") not in units:

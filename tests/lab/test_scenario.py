@@ -94,7 +94,7 @@ def test_presets_are_sound(name):
 
 
 def test_the_presets_that_the_documentation_names():
-    assert set(preset_names()) == {"lan", "wan", "c1", "c2", "flaky", "two_regions", "home_lines"}
+    assert set(preset_names()) == {"lan", "wan", "c1", "c2", "demo", "flaky", "two_regions", "home_lines"}
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 from headway.lab.conductor import Action
 from headway.lab.control import Control
 from headway.lab.emulator import Lab, SaturationWarning
+from headway.lab.loopback import run_on_loopback
 from headway.lab.relay import RelayLoad
-from headway.lab.results import Counters, Progress, RunResult
+from headway.lab.results import Counters, Outcome, Progress, RunResult
 from headway.lab.scenario import Event, HostRule, Link, PairRule, Phase, Scenario, When
 from headway.lab.toml import ScenarioError, load_scenario, preset_names
 
@@ -16,6 +17,7 @@ __all__ = [
     "HostRule",
     "Lab",
     "Link",
+    "Outcome",
     "PairRule",
     "Phase",
     "Progress",
@@ -27,4 +29,5 @@ __all__ = [
     "When",
     "load_scenario",
     "preset_names",
+    "run_on_loopback",
 ]

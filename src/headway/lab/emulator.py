@@ -15,7 +15,7 @@ from headway.errors import LabError
 from headway.lab import leftovers, possible
 from headway.lab.conductor import Action, Conductor
 from headway.lab.control import SOCKET_VARIABLE, ControlServer
-from headway.lab.hosts import MAX_HOSTS, Host, address_number, route_metrics, tcp_settings
+from headway.lab.hosts import INTERFACE, MAX_HOSTS, Host, address, address_number, route_metrics, tcp_settings
 from headway.lab.links import LinkTable, all_tables, link_table
 from headway.lab.relay import LoadMeter, Relay, warm_up
 from headway.lab.results import Counters, Progress, RunResult
@@ -23,9 +23,9 @@ from headway.lab.scenario import Scenario
 from headway.lab.sizes import mtu_bytes, window_bytes
 from headway.lab.state import apply_links, new_network
 from headway.lab.toml import load_scenario
-from headway.lab.workers import Output, Workers
+from headway.lab.workers import GRACE_S, Meeting, Output, Workers
 
-GRACE_S = 10.0
+MASTER_PORT = 29500
 
 NICENESS = 10
 """Of the workers where the relay may not have real-time priority: it must come first all the same."""
@@ -113,6 +113,8 @@ class Lab:
         on_progress: Callable[[Progress], None] = lambda progress: None,
         timeout_s: float | None = None,
         grace_s: float = GRACE_S,
+        interrupt_grace_s: float | None = None,
+        on_interrupt: Callable[[], None] = lambda: None,
     ) -> RunResult:
         """Start the command on every host, let the scenario happen from its start, and wait until all have ended.
 
@@ -125,6 +127,8 @@ class Lab:
             on_progress: Called several times a second.
             timeout_s: When to give up.
             grace_s: How long the others may go on once a rank has failed of its own.
+            interrupt_grace_s: How long workers may take to end in order after Ctrl-C; ``grace_s`` if not given.
+            on_interrupt: Called when that time begins.
 
         Raises:
             TimeoutError: The workers had not ended in time.
@@ -158,13 +162,18 @@ class Lab:
             extra = {**(env or {}), SOCKET_VARIABLE: str(server.path), leftovers.MARK_VARIABLE: self._mark}
             niceness = 0 if self._relay.is_realtime else NICENESS
             stack.callback(self._end_workers)
-            self._workers = Workers(self._hosts, command, extra=extra, output=output, niceness=niceness)
+            meeting = Meeting(address=address(0), port=MASTER_PORT, interface=INTERFACE)
+            self._workers = Workers(
+                self._hosts, command, meeting=meeting, extra=extra, output=output, niceness=niceness
+            )
             stack.callback(conductor.stop)
             conductor.start()
             try:
                 first_failed = self._workers.wait(timeout_s=timeout_s, grace_s=grace_s, check=check)
             except KeyboardInterrupt:
-                self._workers.end(grace_s=grace_s, number=signal.SIGINT)
+                on_interrupt()
+                patience_s = grace_s if interrupt_grace_s is None else interrupt_grace_s
+                self._workers.end(grace_s=patience_s, number=signal.SIGINT, check=check)
                 raise
             workers = self._workers
         return self._result(workers, first_failed, time.monotonic() - started_s, before, meter)

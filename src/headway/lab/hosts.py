@@ -10,7 +10,6 @@ import ctypes
 import fcntl
 import os
 import queue
-import signal
 import struct
 import subprocess
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headway.errors import LabError
+from headway.lab.processes import start_process
 
 T = TypeVar("T")
 
@@ -33,13 +33,11 @@ MAX_HOSTS = 250
 
 CLONE_NEWNET = 0x40000000
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
-_PR_SET_PDEATHSIG = 1
 
 _QUEUE_PACKETS = 20_000
 """A TUN drops what does not fit its queue, and TCP cannot see it fill: it must hold every window that can be open."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_prctl = _libc.prctl  # found before any fork: a forked child must not search
 
 
 def address_number(rank: int) -> int:
@@ -112,13 +110,7 @@ class Host:
 
     def popen(self, command: list[str], *, niceness: int = 0, **options: Any) -> subprocess.Popen[bytes]:
         """Start a process on the host; it leads a session of its own and dies with the launcher."""
-
-        def prepare() -> None:
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a launcher in the background ignores it, and so would we
-            os.nice(niceness)
-
-        return self.call(lambda: subprocess.Popen(command, start_new_session=True, preexec_fn=prepare, **options))
+        return self.call(lambda: start_process(command, niceness=niceness, **options))
 
     def close(self) -> None:
         """Remove device and namespace; processes of the host must have ended."""

@@ -39,8 +39,8 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """How a run ended."""
+class Outcome:
+    """How workers ended."""
 
     exit_codes: tuple[int, ...]
     """By rank, as a shell gives them: 128 + n for a process that signal n ended."""
@@ -49,12 +49,18 @@ class RunResult:
     elapsed_s: float
     tails: tuple[tuple[str, ...], ...]
     """The last lines that each rank printed."""
-    counters: Counters
-    """The traffic of this run."""
-    load: RelayLoad
-    """The relay's load in the busiest second of this run."""
 
     @property
     def exit_code(self) -> int:
         """That of the first rank that failed, or 0."""
         return 0 if self.first_failed is None else self.exit_codes[self.first_failed]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult(Outcome):
+    """How a run in the lab ended."""
+
+    counters: Counters
+    """The traffic of this run."""
+    load: RelayLoad
+    """The relay's load in the busiest second of this run."""

@@ -55,11 +55,6 @@ from headway.lab.scenario import (
 )
 from headway.units import parse_duration_s, parse_rate_bps, parse_share
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 T = TypeVar("T")
 
 _PRESETS = resources.files("headway.lab") / "presets"
@@ -95,13 +90,25 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from None
 
 
+def _read_toml(text: str, file: str) -> dict[str, Any]:
+    """Read TOML with Python's own reader, or on 3.10 with tomli, which only the lab needs."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        try:
+            import tomli as tomllib
+        except ImportError:
+            raise ScenarioError("scenarios need tomli on Python 3.10: pip install 'headway[lab]'") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{file}: not TOML: {error}") from None
+
+
 def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
     """Return the scenario that a TOML text describes; ``file`` is how messages call it."""
     file = file or name
-    try:
-        table = _Table(file, "", tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{file}: not TOML: {error}") from None
+    table = _Table(file, "", _read_toml(text, file))
     root_link = table.take("link", lambda value: _link(_Table(file, "link", value)))
     description = table.take("description", _string) or ""
     hosts = tuple(table.take_tables("hosts", _host))

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from headway.errors import LabError
-from headway.lab.hosts import INTERFACE, Host, address
 
-MASTER_PORT = 29500
-
+GRACE_S = 10.0
 _TAIL_LINES = 30
 _POLL_S = 0.02
 _DRAIN_S = 5.0
@@ -24,7 +24,29 @@ _DRAIN_S = 5.0
 Output = Callable[[int, str], None]
 
 
-def worker_environment(rank: int, num_hosts: int, extra: Mapping[str, str]) -> dict[str, str]:
+class Place(Protocol):
+    """Where a rank runs."""
+
+    @property
+    def rank(self) -> int:
+        """The rank."""
+
+    def popen(self, command: list[str], *, niceness: int = 0, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a process there, in a session of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """Where ranks meet: the address and port of rank 0, and the interface that they use."""
+
+    address: str
+    port: int
+    interface: str
+    is_one_node: bool = False
+    """Whether all ranks are on one machine, and not each on one of its own."""
+
+
+def worker_environment(rank: int, num_hosts: int, meeting: Meeting, extra: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of one rank: ours, what torchrun sets, and one thread, since the hosts share the cores."""
     return {
         **os.environ,
@@ -32,15 +54,15 @@ def worker_environment(rank: int, num_hosts: int, extra: Mapping[str, str]) -> d
         "PYTHONUNBUFFERED": "1",
         **extra,
         "RANK": str(rank),
-        "LOCAL_RANK": "0",
-        "GROUP_RANK": str(rank),
+        "LOCAL_RANK": str(rank if meeting.is_one_node else 0),
+        "GROUP_RANK": str(0 if meeting.is_one_node else rank),
         "WORLD_SIZE": str(num_hosts),
-        "LOCAL_WORLD_SIZE": "1",
-        "GROUP_WORLD_SIZE": str(num_hosts),
-        "MASTER_ADDR": address(0),
-        "MASTER_PORT": str(MASTER_PORT),
-        "GLOO_SOCKET_IFNAME": INTERFACE,
-        "TP_SOCKET_IFNAME": INTERFACE,
+        "LOCAL_WORLD_SIZE": str(num_hosts if meeting.is_one_node else 1),
+        "GROUP_WORLD_SIZE": str(1 if meeting.is_one_node else num_hosts),
+        "MASTER_ADDR": meeting.address,
+        "MASTER_PORT": str(meeting.port),
+        "GLOO_SOCKET_IFNAME": meeting.interface,
+        "TP_SOCKET_IFNAME": meeting.interface,
     }
 
 
@@ -48,7 +70,14 @@ class Workers:
     """The processes of one run. A process is reaped last, so that its number cannot become somebody else's before."""
 
     def __init__(
-        self, hosts: Sequence[Host], command: Sequence[str], *, extra: Mapping[str, str], output: Output, niceness: int
+        self,
+        hosts: Sequence[Place],
+        command: Sequence[str],
+        *,
+        meeting: Meeting,
+        extra: Mapping[str, str],
+        output: Output,
+        niceness: int,
     ) -> None:
         self._output = output
         self._output_error: Exception | None = None
@@ -59,7 +88,8 @@ class Workers:
         self._started_s = time.monotonic()
         try:
             for host in hosts:
-                self._start(host, list(command), worker_environment(host.rank, len(hosts), extra), niceness)
+                environment = worker_environment(host.rank, len(hosts), meeting, extra)
+                self._start(host, list(command), environment, niceness)
         except BaseException:
             self.end(grace_s=0.0)
             raise
@@ -107,14 +137,21 @@ class Workers:
             raise self._output_error
         return first_failed
 
-    def end(self, *, grace_s: float, number: signal.Signals = signal.SIGTERM) -> None:
-        """End all that still run: with a signal, and after the grace with SIGKILL."""
+    def end(
+        self,
+        *,
+        grace_s: float,
+        number: signal.Signals = signal.SIGTERM,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """End all that still run: with a signal, and after the grace with SIGKILL; until then ``check`` is called."""
         for process in self._processes:
             if not _has_ended(process):
                 for each in (signal.SIGCONT, number):  # a frozen process hears nothing else
                     self._signal_group(process, each)
         deadline_s = time.monotonic() + grace_s
         while not all(_has_ended(process) for process in self._processes) and time.monotonic() < deadline_s:
+            check()
             time.sleep(_POLL_S)
         for process in self._processes:  # also what a worker has left behind in its session
             if process.returncode is None:
@@ -127,7 +164,7 @@ class Workers:
         for reader in self._readers:
             reader.join(timeout=max(0.0, deadline_s - time.monotonic()))
 
-    def _start(self, host: Host, command: list[str], environment: dict[str, str], niceness: int) -> None:
+    def _start(self, host: Place, command: list[str], environment: dict[str, str], niceness: int) -> None:
         try:
             process = host.popen(
                 command,
