@@ -180,6 +180,11 @@ class GossipOptimizer(Optimizer):
         """The ranks it talks to, less those that are lost."""
         return self._gossip.estimates.ranks
 
+    @property
+    def description(self) -> str:
+        """What it does, in a few words."""
+        return f"gossip {self._settings.algorithm}, {self.topology.name}, {self._settings.chosen_compressor}"
+
     def statistics(self) -> GossipStatistics:
         """Return what gossip has cost this rank so far."""
         return self._meter.read(self._gossip.step, self.topology.num_ranks, self._parameters.numel)

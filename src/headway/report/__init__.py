@@ -1,6 +1,30 @@
-"""Pictures and pages of what was planned and what happened."""
+"""What happened, written down and shown: run directories, TensorBoard, pages and pictures."""
 
+from headway.report.events import VERSION, EventLog
+from headway.report.finding import find_runs
+from headway.report.page import Summary, summarise, write_page
 from headway.report.pair_matrix import draw_pair_matrix
+from headway.report.reading import Reading, read, scalars
+from headway.report.recorder import Recorder
 from headway.report.regime_map import draw_regime_map
+from headway.report.run import Run, read_events, read_run
+from headway.report.tensorboard import TensorBoard
 
-__all__ = ["draw_pair_matrix", "draw_regime_map"]
+__all__ = [
+    "VERSION",
+    "EventLog",
+    "Reading",
+    "Recorder",
+    "Run",
+    "Summary",
+    "TensorBoard",
+    "draw_pair_matrix",
+    "draw_regime_map",
+    "find_runs",
+    "read",
+    "read_events",
+    "read_run",
+    "scalars",
+    "summarise",
+    "write_page",
+]

@@ -2,7 +2,7 @@
 
 from headway.tuner.chooser import Chooser
 from headway.tuner.controller import Controller
-from headway.tuner.decision import CAUSES, Decision, describe
+from headway.tuner.decision import CAUSES, EXCHANGE_NAMES, Decision, describe
 from headway.tuner.front import Front, pareto_front
 from headway.tuner.gains import GainModel
 from headway.tuner.grid import all_plans, candidates, ratios_between
@@ -16,6 +16,7 @@ from headway.tuner.warm_up import WarmUp
 
 __all__ = [
     "CAUSES",
+    "EXCHANGE_NAMES",
     "POLICIES",
     "Balanced",
     "Chooser",

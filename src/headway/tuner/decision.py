@@ -14,7 +14,7 @@ CAUSES = ("start", "latency", "bandwidth", "gain", "pace", "warm-up")
 """What makes plans be looked at anew: training starts, the link has moved, the gain has, steps take another time than
 was foretold, or the warm-up allows smaller ratios."""
 
-_NAMES = {
+EXCHANGE_NAMES = {
     "dense": "dense",
     "allgather_topk": "all-gather top-k",
     "star_topk": "STAR top-k",
@@ -24,6 +24,7 @@ _NAMES = {
     "randomk": "random-k",
     "quantized": "quantized",
 }
+"""The exchanges, as words have them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ def describe(plan: Plan) -> str:
     >>> describe(Plan(exchange="star_topk", ratio=0.009, algorithm="halving_doubling", fusion="step"))
     'STAR top-k halving-doubling 0.9% (one exchange a step)'
     """
-    parts = [_NAMES[plan.exchange], plan.algorithm.replace("_", "-")]
+    parts = [EXCHANGE_NAMES[plan.exchange], plan.algorithm.replace("_", "-")]
     if plan.sends_some:
         parts.append(f"{plan.ratio * 100:.2g}%")
     if plan.exchange == "quantized":
