@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install check test bench clean
+.PHONY: help install demo check test bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -16,6 +16,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 install: $(INSTALLED)  ## make .venv and install everything
+
+demo: $(INSTALLED)  ## plain DDP and Headway side by side on a network that changes twice; under 3 minutes
+	$(BIN)/headway train --workers 4 --scenario demo --or-loopback --compare ddp,adaptive \
+		--steps 90 --eval-every 30 --checkpoint-every 0
 
 check: $(INSTALLED)  ## style, types, and the direction of imports
 	$(BIN)/ruff check .
@@ -41,6 +45,7 @@ bench: $(INSTALLED)  ## the benchmarks; seven hours
 	$(BIN)/python benchmarks/gossip.py
 	$(BIN)/python benchmarks/gossip_learning.py
 	$(BIN)/python benchmarks/gossip_rate.py
+	$(BIN)/python benchmarks/train.py
 
 clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

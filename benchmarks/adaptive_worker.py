@@ -110,7 +110,7 @@ def accuracy(parameters: Tensor, test: Samples, num_tested: int) -> float:
     model = cnn()
     nn.utils.vector_to_parameters(parameters, model.parameters())
     mine = torch.arange(dist.get_rank(), min(num_tested, len(test)), dist.get_world_size())
-    right = sum(int((model(test.images[part]).argmax(1) == test.labels[part]).sum()) for part in mine.split(CHUNK))
+    right = sum(int((model(test.inputs[part]).argmax(1) == test.targets[part]).sum()) for part in mine.split(CHUNK))
     total = torch.tensor([right, len(mine)], dtype=torch.float64)
     dist.all_reduce(total)
     return (total[0] / total[1]).item()

@@ -71,7 +71,7 @@ class Workers:
     def accuracy(self, model: Tensor) -> float:
         """Return the share of test images that a model gets right."""
         nn.utils.vector_to_parameters(model.clone(), self.model.parameters())
-        parts = zip(self.task.test.images.split(1000), self.task.test.labels.split(1000), strict=True)
+        parts = zip(self.task.test.inputs.split(1000), self.task.test.targets.split(1000), strict=True)
         right = sum(int((self.model(images).argmax(1) == labels).sum()) for images, labels in parts)
         return right / len(self.task.test)
 

@@ -74,7 +74,7 @@ def gradient_of(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tenso
 def accuracy(model: nn.Module, task: Task) -> float:
     """Return the share of test images that it gets right."""
     chosen = slice(0, NUM_TESTED)
-    return (model(task.test.images[chosen]).argmax(1) == task.test.labels[chosen]).float().mean().item()
+    return (model(task.test.inputs[chosen]).argmax(1) == task.test.targets[chosen]).float().mean().item()
 
 
 def train(plan: Plan, task: Task, *, steps: int, lr: float, momentum: float, seed: int) -> list[dict[str, float]]:

@@ -28,6 +28,12 @@ def compiled(function: F, **options: Any) -> F:
     return cast(F, dispatcher)
 
 
+def cache_folder(function: Callable[..., Any]) -> Path | None:
+    """Return where a compiled function is cached; None if nothing can be written, and every process compiles it."""
+    path = getattr(function, "stats", None) and function.stats.cache_path  # type: ignore[attr-defined]
+    return Path(path) if path else None
+
+
 def _drop_stale_cache(function: Callable[..., Any], folder: Path) -> None:
     """Delete what is cached of a function if any file of its package has changed since.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 import typer
 
-from headway.cli import emulate, plan, probe
+from headway.cli import doctor, emulate, plan, probe, report, train
 
 app = typer.Typer(
     name="headway",
@@ -13,9 +15,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-emulate.register(app)
-plan.register(app)
-probe.register(app)
+for command in (train, report, emulate, plan, probe, doctor):
+    command.register(app)
 
 
 @app.callback()
@@ -24,5 +25,7 @@ def _root() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. Ctrl-C ends it at once, until a command has something to clean up."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     app()

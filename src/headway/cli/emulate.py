@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from headway.cli.interrupts import raise_when_stopped
+from headway.cli.networks import NetworkOptions, enter_user_namespace_if_needed
 from headway.cli.pictures import scenario_table
 from headway.cli.screen import Screen
 from headway.errors import LabError
 from headway.lab import (
     Lab,
-    Link,
     RunResult,
     Scenario,
     ScenarioError,
     leftovers,
     load_scenario,
-    possible,
     preset_names,
-    unprivileged,
 )
-from headway.units import parse_duration_s, parse_rate_bps, parse_share
-
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 EXAMPLES = """
 Examples:
@@ -83,12 +76,20 @@ def emulate(
         if clean:
             _clean()
             return
-        chosen = _scenario(scenario, latency, bandwidth, jitter, loss).scaled(bandwidth=bandwidth_scale, time=stretch)
+        chosen = NetworkOptions(
+            scenario=scenario,
+            latency=latency,
+            bandwidth=bandwidth,
+            jitter=jitter,
+            loss=loss,
+            bandwidth_scale=bandwidth_scale,
+            stretch=stretch,
+        ).build()
         if not command:
             raise ScenarioError(
                 "nothing to run: give a program after --, as in: headway emulate -n 4 -- python train.py"
             )
-        _enter_user_namespace_if_needed()
+        enter_user_namespace_if_needed()
         if json_path is not None:
             json_path.touch()  # a place that cannot be written must not cost a run
         result = _run(chosen, num_hosts, command, seed, quiet)
@@ -103,48 +104,13 @@ def emulate(
         raise typer.Exit(2) from None
 
 
-def _scenario(
-    name: str | None, latency: str | None, bandwidth: str | None, jitter: str | None, loss: str | None
-) -> Scenario:
-    flags = {"--latency": latency, "--bandwidth": bandwidth, "--jitter": jitter, "--loss": loss}
-    if name is not None:
-        given = [flag for flag, value in flags.items() if value is not None]
-        if given:
-            raise ScenarioError(f"{', '.join(given)} cannot go with --scenario: write it into the scenario's file")
-        return load_scenario(name)
-    return Scenario(
-        name="flags",
-        link=Link(
-            latency_s=_flag("--latency", latency, parse_duration_s),
-            bandwidth_bps=_flag("--bandwidth", bandwidth, parse_rate_bps),
-            jitter_s=_flag("--jitter", jitter, parse_duration_s),
-            loss=_flag("--loss", loss, parse_share),
-        ),
-    )
-
-
-def _flag(name: str, text: str | None, parse: Callable[[str], float]) -> float | None:
-    try:
-        return None if text is None else parse(text)
-    except ValueError as error:
-        raise ScenarioError(f"{name}: {error}") from None
-
-
 def _clean() -> None:
     found = leftovers.clean()
     typer.echo(f"ended {len(found.processes)} processes, removed {len(found.folders)} folders")
 
 
-def _enter_user_namespace_if_needed() -> None:
-    if unprivileged.ENTERED_VARIABLE in os.environ or possible.may_make_namespaces():
-        return
-    if possible.missing_beside_privilege() is None and possible.may_make_user_namespaces():
-        unprivileged.restart(sys.argv[1:])
-
-
 def _run(scenario: Scenario, num_hosts: int, command: list[str], seed: int, quiet: bool) -> RunResult:
-    for number in _STOPPING:
-        signal.signal(number, _interrupt)
+    raise_when_stopped()
     with Screen(scenario, quiet=quiet) as screen, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: screen.note(str(message))
         try:
@@ -171,10 +137,3 @@ def _write_json(path: Path, result: RunResult) -> None:
         "relay": {**asdict(result.load), "is_saturated": result.load.is_saturated},
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Stop in order; once is enough, and a second signal must not interrupt the clean-up."""
-    for number in _STOPPING:
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt

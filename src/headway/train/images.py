@@ -1,51 +1,24 @@
-"""Images to learn from: idx files as MNIST and Fashion-MNIST have them, or the handwritten digits of scikit-learn."""
+"""Images to learn from: idx files as MNIST and Fashion-MNIST have them, or handwritten digits."""
 
 from __future__ import annotations
 
 import gzip
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from headway.train.samples import Samples, Task
+
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package dataset-fashion-mnist puts it."""
+DIGITS = Path(__file__).parent / "digits.npz"
 SIDE = 28
 _UNSIGNED_BYTES = 8
 _NUM_TEST_DIGITS = 360
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Images (float32, scaled to mean 0 and deviation 1) and their classes (int64)."""
-
-    images: Tensor
-    labels: Tensor
-
-    def __post_init__(self) -> None:
-        if len(self.images) != len(self.labels):
-            raise ValueError(f"{len(self.images)} images have {len(self.labels)} labels")
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw some at random, with replacement."""
-        chosen = torch.randint(len(self), (size,), generator=generator)
-        return self.images[chosen], self.labels[chosen]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """What to learn, and what to test it with."""
-
-    name: str
-    train: Samples
-    test: Samples
 
 
 def load_images(folder: Path | str | None = None) -> Task:
@@ -62,30 +35,34 @@ def load_idx(folder: Path | str) -> Task:
         ValueError: A file is missing, cut short or of another format; the message names it.
     """
     folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}: give one that holds train-images-idx3-ubyte and its like")
     parts = {}
     for part in ("train", "t10k"):
         images = read_idx(_find(folder, f"{part}-images-idx3-ubyte"), num_dimensions=3)
         labels = read_idx(_find(folder, f"{part}-labels-idx1-ubyte"), num_dimensions=1)
         parts[part] = (images.to(torch.float32)[:, None] / 255, labels.to(torch.int64))
-    mean, deviation = parts["train"][0].mean(), parts["train"][0].std()
+    for part, (images, _) in parts.items():
+        if images.shape[1:] != (1, SIDE, SIDE) or not len(images):
+            size = "x".join(map(str, images.shape[2:]))
+            raise ValueError(f"{folder} has {len(images)} images of {size} for {part}, but models take {SIDE}x{SIDE}")
+    mean, deviation = parts["train"][0].mean(), parts["train"][0].std().clamp_min(1e-6)
     train, test = (Samples((images - mean) / deviation, labels) for images, labels in parts.values())
-    return Task(name=folder.name, train=train, test=test)
+    num_classes = int(max(train.targets.max(), test.targets.max())) + 1
+    return Task(name=folder.name, train=train, test=test, num_classes=num_classes)
 
 
 def load_digits() -> Task:
-    """Return the 1,797 handwritten digits that come with scikit-learn, enlarged from 8 x 8 to 28 x 28."""
-    try:
-        from sklearn import datasets
-    except ImportError:
-        raise ValueError(
-            f"there is no {FASHION_MNIST}, and no scikit-learn for its digits: install dataset-fashion-mnist, "
-            "or pip install scikit-learn"
-        ) from None
-    digits = datasets.load_digits()
-    small = torch.tensor(digits.images, dtype=torch.float32)[:, None]
+    """Return the 1,797 handwritten digits of scikit-learn, enlarged from 8 x 8 to 28 x 28; they come with this package.
+
+    They are the test part of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 1998;
+    CC BY 4.0).
+    """
+    with np.load(DIGITS) as digits:
+        small = torch.tensor(digits["images"], dtype=torch.float32)[:, None]
+        labels = torch.tensor(digits["labels"], dtype=torch.int64)
     images = torch.nn.functional.interpolate(small, size=(SIDE, SIDE), mode="bilinear")
     images = (images - images.mean()) / images.std()
-    labels = torch.tensor(digits.target, dtype=torch.int64)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     test, train = order[:_NUM_TEST_DIGITS], order[_NUM_TEST_DIGITS:]
     return Task(name="digits", train=Samples(images[train], labels[train]), test=Samples(images[test], labels[test]))

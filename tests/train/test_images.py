@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headway.train import Samples, load_digits, load_idx, load_images
-from headway.train import data as data_module
+from headway.train import images as images_module
 
 
 def write_idx(path, array: np.ndarray, *, compress: bool = False) -> None:
@@ -30,18 +30,18 @@ def folder(tmp_path):
 def test_a_folder_of_idx_files_is_read_compressed_or_not(folder):
     task = load_images(folder)
     assert task.name == folder.name
-    assert task.train.images.shape == (50, 1, 28, 28)
-    assert task.test.labels.dtype == torch.int64
+    assert task.train.inputs.shape == (50, 1, 28, 28)
+    assert task.test.targets.dtype == torch.int64
     assert len(task.test) == 20
-    assert task.train.images.mean().item() == pytest.approx(0, abs=1e-5)
-    assert task.train.images.std().item() == pytest.approx(1, abs=1e-4)
+    assert task.train.inputs.mean().item() == pytest.approx(0, abs=1e-5)
+    assert task.train.inputs.std().item() == pytest.approx(1, abs=1e-4)
 
 
 def test_pixels_are_where_they_were(folder):
     pixels = np.zeros((50, 28, 28))
     pixels[7, 3, 5] = 255
     write_idx(folder / "train-images-idx3-ubyte", pixels)
-    images = load_idx(folder).train.images
+    images = load_idx(folder).train.inputs
     assert images.argmax().item() == (7 * 28 + 3) * 28 + 5
 
 
@@ -52,7 +52,7 @@ def test_pixels_are_where_they_were(folder):
         (lambda path: path.write_bytes(b"GIF89a"), "is not an idx file of 3 dimensions"),
         (lambda path: path.write_bytes(b""), "is not an idx file of 3 dimensions"),
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), "is said to hold 50x28x28 bytes, but has 39199"),
-        (lambda path: write_idx(path, np.zeros((49, 28, 28))), "49 images have 50 labels"),
+        (lambda path: write_idx(path, np.zeros((49, 28, 28))), "49 inputs have 50 targets"),
     ],
 )
 def test_a_file_that_is_missing_or_damaged_is_named(folder, damage, said):
@@ -62,23 +62,23 @@ def test_a_file_that_is_missing_or_damaged_is_named(folder, damage, said):
 
 
 def test_without_fashion_mnist_the_digits_are_used(monkeypatch, tmp_path):
-    monkeypatch.setattr(data_module, "FASHION_MNIST", tmp_path / "nowhere")
+    monkeypatch.setattr(images_module, "FASHION_MNIST", tmp_path / "nowhere")
     task = load_images()
     assert (task.name, len(task.train), len(task.test)) == ("digits", 1437, 360)
-    assert task.train.images.shape[1:] == (1, 28, 28)
+    assert task.train.inputs.shape[1:] == (1, 28, 28)
 
 
 def test_train_and_test_digits_are_different_ones():
     task = load_digits()
-    seen = {image.numpy().tobytes() for image in task.train.images}
-    assert sum(image.numpy().tobytes() in seen for image in task.test.images) == 0
+    seen = {image.numpy().tobytes() for image in task.train.inputs}
+    assert sum(image.numpy().tobytes() in seen for image in task.test.inputs) == 0
 
 
-@pytest.mark.skipif(not data_module.FASHION_MNIST.is_dir(), reason="dataset-fashion-mnist is not installed")
+@pytest.mark.skipif(not images_module.FASHION_MNIST.is_dir(), reason="dataset-fashion-mnist is not installed")
 def test_fashion_mnist_as_debian_has_it():
     task = load_images()
     assert (len(task.train), len(task.test)) == (60_000, 10_000)
-    assert task.train.labels.bincount().tolist() == [6000] * 10
+    assert task.train.targets.bincount().tolist() == [6000] * 10
 
 
 def test_batches_follow_the_generator():
@@ -86,3 +86,24 @@ def test_batches_follow_the_generator():
     first, second = (samples.batch(16, torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(first[0], second[0])
     assert torch.equal(first[0][:, 0].long(), first[1])
+
+
+def test_the_digits_are_those_of_scikit_learn():
+    from sklearn import datasets
+
+    theirs = datasets.load_digits()
+    with np.load(images_module.DIGITS) as ours:
+        assert (ours["images"] == theirs.images).all()
+        assert (ours["labels"] == theirs.target).all()
+
+
+def test_images_of_another_size_are_refused(folder):
+    for part in ("train", "t10k"):
+        write_idx(folder / f"{part}-images-idx3-ubyte", np.zeros((50 if part == "train" else 20, 32, 32)))
+    with pytest.raises(ValueError, match="has 50 images of 32x32 for train, but models take 28x28"):
+        load_idx(folder)
+
+
+def test_images_that_are_all_alike_stay_finite(folder):
+    write_idx(folder / "train-images-idx3-ubyte", np.full((50, 28, 28), 7))
+    assert load_idx(folder).train.inputs.isfinite().all()

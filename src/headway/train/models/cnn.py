@@ -1,4 +1,4 @@
-"""Models to train."""
+"""The CNN of the benchmarks."""
 
 from __future__ import annotations
 

@@ -1,0 +1,247 @@
+"""``headway train`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headway.cli import app
+from headway.cli import train_flow as train_flow_module
+from headway.lab import possible
+from headway.report import read_run
+from headway.report.events import VERSION
+
+SMALL = ("--model", "mlp", "--eval-every", "20")
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch, tmp_path):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def headway(*args: str | Path, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headway", "train", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def test_two_local_workers_train_and_leave_a_run_directory(tmp_path):
+    folder = tmp_path / "run"
+    found = headway(*SMALL, "--method", "allgather_topk", "--steps", 25, "--tensorboard", "--json", "--output", folder)
+    assert found.returncode == 0, found.stderr
+    (row,) = json.loads(found.stdout)
+    assert (row["name"], row["num_steps"], row["status"]) == ("allgather_topk", 25, "finished")
+    assert row["saved"] > 0.8
+    run = read_run(folder)
+    assert run.start["version"] == VERSION
+    assert run.start["num_ranks"] == 2
+    assert run.steps[-1]["loss"] < run.steps[0]["loss"]
+    assert [event["step"] for event in run.evaluations] == [20, 25]
+    assert len(list((folder / "tensorboard").iterdir())) == 1
+    assert len(list((folder / "checkpoints" / "step-00000025").glob("rank-?.pt"))) == 2
+    for words in ("2 workers, mlp of 269,322 parameters", "step 20: accuracy", f"headway report {folder}"):
+        assert words in found.stderr
+
+
+def test_ctrl_c_saves_a_checkpoint_and_the_run_can_be_gone_on_with(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "headway", "train", *SMALL, "--method", "gossip-dcd", "--steps", "100000"]
+    process = subprocess.Popen([*command, "--output", str(folder)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not _num_steps(folder) > 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _num_steps(folder) > 5
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"go on with: headway train --resume {folder}" in said
+    stopped = read_run(folder)
+    assert stopped.end["reason"] == "stopped"
+    num_steps = len(stopped.steps)
+    found = headway("--resume", folder, "--steps", num_steps + 5)
+    assert found.returncode == 0, found.stderr
+    assert f"step {num_steps} of {num_steps + 5}: going on from here" in found.stderr
+    run = read_run(folder)
+    assert [step["step"] for step in run.steps] == list(range(1, num_steps + 6))
+    assert run.steps[num_steps]["time_s"] > stopped.steps[-1]["time_s"]
+    with pytest.raises(ValueError, match=f"has finished its {num_steps + 5} steps: give --steps"):
+        train_flow_module.go_on(folder)
+
+
+def _num_steps(folder: Path) -> int:
+    path = folder / "events.jsonl"
+    return path.read_text().count('"event":"step"') if path.exists() else 0
+
+
+def test_under_torchrun_it_joins_the_ranks(tmp_path):
+    folder = tmp_path / "run"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    command = [*launcher, "--rdzv-endpoint", "localhost:0", "-m", "headway", "train", *SMALL, "--method", "dense"]
+    found = subprocess.run(
+        [*command, "--steps", "5", "--json", "--output", str(folder)],
+        capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert [row["num_steps"] for row in json.loads(found.stdout)] == [5]
+    assert len(read_run(folder).steps) == 5
+
+
+@pytest.mark.lab
+def test_methods_compare_on_an_emulated_network(tmp_path):
+    """The same work on the same network, whose true link is in the events; plain DDP is what speed is compared with."""
+    if possible.missing() is not None:
+        pytest.skip(possible.missing())
+    folder = tmp_path / "both"
+    found = headway(
+        *SMALL, "--compare", "ddp,allgather_topk", "--steps", 6, "--latency", "5ms", "--bandwidth", "20mbps",
+        "--json", "--output", folder, timeout_s=110,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    plain, topk = json.loads(found.stdout)
+    assert (plain["name"], topk["name"]) == ("ddp", "allgather_topk")
+    assert plain["is_baseline"]
+    assert topk["speedup"] is not None
+    assert topk["wire_bytes"] < plain["wire_bytes"] / 2  # the first two steps are dense
+    runs = [read_run(folder / name) for name in ("ddp", "allgather_topk")]
+    assert [run.phases[0]["bandwidth_bps"] for run in runs] == [20e6, 20e6]
+    assert [run.phases[0]["latency_s"] for run in runs] == [0.005, 0.005]
+    assert len({run.steps[0]["loss"] for run in runs}) == 1
+    assert (folder / "report.html").stat().st_size > 100_000
+    assert f"report: {folder / 'report.html'}" in found.stderr
+    again = train_flow_module.go_on(folder)  # nothing is left to do
+    assert [run.time_s for run in again] == [run.time_s for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--method", "zip"], "there is no method 'zip': choose one of ddp, adaptive"),
+        (["--compare", "ddp,zip"], "there is no method 'zip'"),
+        (["--compare", "ddp,ddp"], "must be different methods with commas"),
+        (["--workload", "fashion-mnist", "--data", "nowhere"], "there is no folder nowhere"),
+        (["--workers", "100000"], "100000 workers are too many for this machine"),
+        (["--resume", "nowhere"], "nowhere is not a run directory"),
+        (["--scenario", "moon"], "moon is neither a file nor a preset"),
+        (["--latency", "5"], "--latency: '5' is not a duration"),
+        (["--compare", "ddp", "--method", "dense"], "--compare names the methods: leave out --method"),
+        (["--stretch", "2"], "no network is to be emulated: leave out --stretch"),
+        (["--compare", "ddp,gossip-dcd", "--workload", "text", "--data", "nowhere"], "the text nowhere cannot be read"),
+        (["--scenario", "wan", "--loss", "1%"], "--loss cannot go with --scenario"),
+        (
+            ["--resume", "x", "--compare", "ddp"],
+            "--resume takes everything but --steps from the folder: leave out --compare",
+        ),
+        (["--topology", "line", "--method", "gossip-dcd"], "there is no topology 'line'"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(args, said):
+    found = CliRunner().invoke(app, ["train", *args])
+    assert found.exit_code == 2
+    assert said in found.stderr
+    assert found.stderr.rstrip().splitlines()[-1].startswith("headway train: ")
+    assert "Traceback" not in found.stderr
+
+
+def test_a_port_in_use_is_told_before_workers_start(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        found = CliRunner().invoke(app, ["train", "--port", port, "--output", str(tmp_path / "run")])
+    assert found.exit_code == 2
+    assert f"port {port} cannot be used" in found.stderr
+
+
+def test_a_run_directory_of_another_version_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"version": 99}))
+    found = CliRunner().invoke(app, ["train", "--resume", str(tmp_path)])
+    assert found.exit_code == 2
+    assert "is a run directory of version 99, but this headway reads version 1" in found.stderr
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"version": 1}))
+    found = CliRunner().invoke(app, ["train", "--output", str(tmp_path)])
+    assert found.exit_code == 2
+    assert f"holds a run already: give another folder, or go on with --resume {tmp_path}" in found.stderr
+
+
+def test_a_worker_that_fails_is_named(tmp_path, monkeypatch):
+    """Here by a text that is gone when workers look for it."""
+    text = tmp_path / "text.txt"
+    text.write_text("some words, " * 1000)
+    real = train_flow_module.make_folder
+
+    def make_folder(*args, **options):
+        real(*args, **options)
+        text.unlink()
+
+    monkeypatch.setattr(train_flow_module, "make_folder", make_folder)
+    output = str(tmp_path / "run")
+    found = CliRunner().invoke(app, ["train", "--workload", "text", "--data", str(text), "--output", output])
+    assert found.exit_code == 1
+    assert "cannot be read: No such file or directory" in found.stderr
+    assert "failed with exit code 1; mend it and go on with: headway train --resume" in found.stderr
+
+
+def test_where_no_lab_is_possible_loopback_will_do_if_asked(tmp_path, monkeypatch):
+    networks = []
+    monkeypatch.setattr(possible, "missing", lambda: "The lab needs a moon.")
+    monkeypatch.setattr(train_flow_module, "_follow", lambda request, folder: networks.append(request.network))
+    monkeypatch.setattr("headway.cli.train_ending.conclude", lambda *args, **options: None)
+    options = ["train", *SMALL, "--scenario", "wan", "--steps", "2"]
+    refused = CliRunner().invoke(app, [*options, "--output", str(tmp_path / "one")])
+    assert refused.exit_code == 2
+    assert "The lab needs a moon." in refused.stderr
+    found = CliRunner().invoke(app, [*options, "--or-loopback", "--output", str(tmp_path / "other")])
+    assert found.exit_code == 0, found.stderr
+    assert "no emulated network, but loopback: The lab needs a moon." in found.stderr
+    assert [network.is_given for network in networks] == [False]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", {"version": 1}, "was not made by headway train"),
+        ("config.json", {"version": 1, "workers": "2", "method": "ddp", "network": "loopback"}, "was not made by"),
+        ("config.json", {"version": 1, "workers": 2, "method": "ddp", "network": "loopback"}, "config.json is damaged"),
+        (
+            "config.json",
+            {"version": 1, "workers": 2, "method": "ddp", "network": "loopback", "steps": "abc", "network_options": {}},
+            "config.json is damaged",
+        ),
+        ("config.json", {"version": 1, "workers": 2, "method": "ddp", "network": "joined"}, "made under a launcher"),
+        ("comparison.json", [], "comparison.json is of version None"),
+        ("comparison.json", {"version": 1}, "comparison.json is damaged"),
+    ],
+)
+def test_a_folder_that_cannot_be_gone_on_with_is_told(tmp_path, name, content, said):
+    (tmp_path / name).write_text(json.dumps(content))
+    found = CliRunner().invoke(app, ["train", "--resume", str(tmp_path)])
+    assert found.exit_code == 2, found.output
+    assert said in found.stderr
+
+
+def test_a_port_is_looked_at_before_a_folder_is_made(tmp_path):
+    found = CliRunner().invoke(app, ["train", "--port", "70000", "--output", str(tmp_path / "new")])
+    assert found.exit_code == 2
+    assert "port is 70000" in found.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_options_of_a_launch_are_refused_under_a_launcher(monkeypatch):
+    monkeypatch.setitem(os.environ, "RANK", "0")
+    monkeypatch.setitem(os.environ, "WORLD_SIZE", "2")
+    found = CliRunner().invoke(app, ["train", "--workers", "4"])
+    assert found.exit_code == 2
+    assert "ranks have been started already: leave out --workers" in found.stderr
