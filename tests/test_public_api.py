@@ -44,3 +44,9 @@ def test_the_lab_does_not_import_torch():
     code = "import sys, headway.lab, headway.cli; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout.strip() == "False"
+
+
+def test_integrations_import_no_framework():
+    code = "import sys, headway.integrations; print({'lightning', 'accelerate', 'transformers'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.strip() == "set()"

@@ -246,6 +246,10 @@ class HookState:
         if self._link is not None:
             self._averager.channel.link = self._link
 
+    def abandon(self) -> None:
+        """Give up, before `close`, where this rank has failed by itself: others lose it now, and not by a deadline."""
+        self._give_up()
+
     def close(self) -> None:
         """End the engine and close the process groups, once training is over; a second call does nothing."""
         self._engine.close()

@@ -1,0 +1,141 @@
+"""Headway in PyTorch Lightning.
+
+    strategy = headway.integrations.lightning.HeadwayStrategy()
+    trainer = lightning.Trainer(accelerator="cpu", devices=4, strategy=strategy)
+
+Lightning's own ``ddp_comm_hook`` is silently left out where there is no CUDA; the strategy registers its hook anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from headway.ddp import Adaptive, Fixed, HookState, attach
+from headway.integrations._models import check_config
+from headway.integrations._residuals import take_over
+from headway.report import scalars
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.strategies import DDPStrategy
+except ImportError as error:
+    raise ImportError(f"lightning cannot be imported ({error}): pip install 'headway[lightning]'") from error
+
+__all__ = ["HeadwayLogging", "HeadwayStrategy"]
+
+
+class HeadwayStrategy(DDPStrategy):
+    """DDP whose gradients Headway averages.
+
+    Each ``fit`` has a handle of its own, since Lightning wraps the model anew. Checkpoints that hold the optimizer
+    have the residuals beside them, a file for each rank: ``NAME.ckpt.headway-RANK``.
+
+    Args:
+        config: As for `headway.attach`.
+        **options: Those of DDPStrategy, and of DistributedDataParallel.
+    """
+
+    def __init__(self, config: Adaptive | Fixed | None = None, **options: Any) -> None:
+        check_config(config)
+        if foreign := sorted(name for name in options if name.startswith("ddp_comm_")):
+            raise ValueError(f"{', '.join(foreign)}: Headway is the communication hook, and DDP takes one only")
+        super().__init__(**options)
+        self.handle: HookState | None = None
+        """That of the latest ``fit``: open while it runs, and there to be read after it."""
+        self._config = config
+        self._resume_from: str | None = None
+
+    def _register_ddp_hooks(self) -> None:
+        assert self.model is not None
+        self.handle = attach(self.model, self._config)
+        if self._resume_from is not None:
+            take_over(self.handle, self._read_state(self._resume_from), self.root_device)
+
+    def setup(self, trainer: Trainer) -> None:
+        """Wrap the model and attach; go on with the residuals of a checkpoint that was loaded for it."""
+        try:
+            super().setup(trainer)
+        finally:
+            self._resume_from = None
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Let the other ranks know that this one is gone."""
+        super().on_exception(exception)
+        if self.handle is not None:
+            self.handle.abandon()
+
+    def teardown(self) -> None:
+        """Close the handle."""
+        if self.handle is not None:
+            self.handle.close()
+        super().teardown()
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        """Write the checkpoint, and beside it the state of this rank."""
+        super().save_checkpoint(checkpoint, filepath, storage_options=storage_options)
+        if self.handle is not None and "optimizer_states" in checkpoint:
+            path = self._path_beside(filepath)
+            self.checkpoint_io.save_checkpoint(self.handle.state_dict(), path, storage_options=storage_options)
+
+    def load_checkpoint(self, checkpoint_path: Any, *args: Any, **options: Any) -> dict[str, Any]:
+        """Read the checkpoint, and remember where the state of this rank is."""
+        self._resume_from = os.path.realpath(checkpoint_path) if os.path.islink(checkpoint_path) else checkpoint_path
+        return super().load_checkpoint(checkpoint_path, *args, **options)
+
+    def remove_checkpoint(self, filepath: Any) -> None:
+        """Remove the checkpoint, and the state of this rank beside it."""
+        super().remove_checkpoint(filepath)
+        self.checkpoint_io.remove_checkpoint(self._path_beside(filepath))
+
+    def _read_state(self, filepath: str) -> dict[str, Any] | None:
+        try:
+            return self.checkpoint_io.load_checkpoint(self._path_beside(filepath))
+        except FileNotFoundError:
+            return None
+
+    def _path_beside(self, filepath: Any) -> str:
+        return f"{os.fspath(filepath)}.headway-{self.global_rank}"
+
+
+class HeadwayLogging(Callback):
+    """Sends what Headway does to the trainer's loggers: "headway/saved", "headway/ratio" and so on, of rank 0.
+
+    Args:
+        every_n_steps: Optimizer steps between two entries; those of the trainer's ``log_every_n_steps`` by default.
+    """
+
+    def __init__(self, every_n_steps: int | None = None) -> None:
+        if every_n_steps is not None and (type(every_n_steps) is not int or every_n_steps < 1):
+            raise ValueError(f"every_n_steps is {every_n_steps!r}, but must be a number of steps, 1 or more")
+        self._every_n_steps = every_n_steps
+        self._logged_step = 0
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse a trainer without Headway."""
+        if not isinstance(trainer.strategy, HeadwayStrategy):
+            kind = type(trainer.strategy).__name__
+            raise ValueError(f"HeadwayLogging needs Trainer(strategy=HeadwayStrategy(...)), but there is a {kind}")
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count from where training starts."""
+        self._logged_step = trainer.global_step
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any) -> None:
+        """Log, if it is time."""
+        every_n_steps = self._every_n_steps or trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if trainer.global_step - self._logged_step >= max(every_n_steps, 1):
+            self._log(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Log the totals, unless that was just done."""
+        if trainer.global_step > self._logged_step:
+            self._log(trainer)
+
+    def _log(self, trainer: Trainer) -> None:
+        self._logged_step = trainer.global_step
+        assert isinstance(trainer.strategy, HeadwayStrategy)
+        assert trainer.strategy.handle is not None
+        values = scalars(trainer.strategy.handle)
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step=trainer.global_step)

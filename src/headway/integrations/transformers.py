@@ -1,0 +1,159 @@
+"""Headway in the Hugging Face Trainer.
+
+trainer = transformers.Trainer(...)
+trainer.add_callback(headway.integrations.transformers.HeadwayCallback(trainer))
+trainer.train()
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from headway.ddp import Adaptive, Fixed, HookState, hook
+from headway.integrations import _residuals
+from headway.integrations._models import check_config, find_ddp
+from headway.report import scalars
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ImportError as error:
+    raise ImportError(f"transformers cannot be imported ({error}): pip install 'headway[transformers]'") from error
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+__all__ = ["HeadwayCallback"]
+
+
+class HeadwayCallback(TrainerCallback):
+    """Lets Headway average the gradients of a Trainer's model, from the beginning of ``train()`` to its end.
+
+    A second ``train()`` goes on with the residuals of the first if the Trainer goes on with the same model; one that
+    resumes goes on with those of the checkpoint. With one process nothing is done, and a warning says so.
+
+    Args:
+        trainer: Whose model.
+        config: As for `headway.attach`.
+    """
+
+    def __init__(self, trainer: Trainer, config: Adaptive | Fixed | None = None) -> None:
+        if not hasattr(trainer, "callback_handler"):
+            raise ValueError(f"HeadwayCallback takes the Trainer it is added to, not a {type(trainer).__name__}")
+        check_config(config)
+        self._trainer = trainer
+        self._config = config
+        self._place: _Place | None = None
+        self._has_warned = False
+
+    @property
+    def handle(self) -> HookState | None:
+        """That of the latest ``train()``: open while it runs, and there to be read after it."""
+        return None if self._place is None else self._place.handle
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Attach to the model that the Trainer has wrapped."""
+        self._come_first()
+        ddp = find_ddp(self._trainer.model_wrapped)
+        if ddp is None:
+            self._explain(args.world_size)
+            return
+        before = self.handle
+        if before is not None:
+            before.close()
+        goes_on = self._place is not None and self._place.ddp is ddp
+        if self._place is None or not goes_on:
+            self._place = _Place(ddp)
+        handle = self._place.take(self._config)
+        if state.global_step > 0:
+            _residuals.load(handle, _checkpoint_of(args, state), args.device)
+        elif before is not None and goes_on:
+            handle.load_state_dict(before.state_dict())
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Add "headway/saved" and so on to the logs of training."""
+        if self.handle is None or logs is None or any(name.startswith("eval_") for name in logs):
+            return
+        values = scalars(self.handle)
+        logs.update(values)
+        state.log_history[-1].update(values)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Write the residuals of this rank into the checkpoint."""
+        if self.handle is not None and not args.save_only_model and not state.is_hyper_param_search:
+            _residuals.save(self.handle, _checkpoint_of(args, state))
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Close the handle."""
+        if self.handle is not None:
+            self.handle.close()
+
+    def _come_first(self) -> None:
+        """Go before callbacks that write logs: they see what those before them have added.
+
+        The Trainer may be going through the present list.
+        """
+        others = [callback for callback in self._trainer.callback_handler.callbacks if callback is not self]
+        self._trainer.callback_handler.callbacks = [self, *others]
+
+    def _explain(self, num_processes: int) -> None:
+        kind = type(self._trainer.model_wrapped).__name__
+        if num_processes > 1:
+            raise ValueError(f"Headway averages the gradients of DistributedDataParallel models, but this is a {kind}")
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn("there is one process, so Headway does nothing: start with torchrun", stacklevel=2)
+
+
+class _Place:
+    """What a DDP model keeps for life, as it takes one hook only; the handle in it may change.
+
+    Args:
+        ddp: The model, without a communication hook.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        if ddp._comm_hooks:
+            raise ValueError("this model has a communication hook, and DDP takes one for life: leave the other one out")
+        self.ddp = ddp
+        self.handle: HookState | None = None
+
+    def take(self, config: Adaptive | Fixed | None) -> HookState:
+        """Make a handle and put it here."""
+        handle = HookState(config, module=self.ddp.module, group=self.ddp.process_group)
+        if self.handle is None:
+            self.ddp.register_comm_hook(self, _hook_of_place)
+        self.handle = handle
+        return handle
+
+
+def _hook_of_place(place: _Place, bucket: Any) -> Future[Tensor]:
+    assert place.handle is not None
+    return hook(place.handle, bucket)
+
+
+# DDP compares annotations with the types themselves, not with their names.
+_hook_of_place.__annotations__ |= {"bucket": vars(dist)["GradBucket"], "return": Future[Tensor]}
+
+
+def _checkpoint_of(args: TrainingArguments, state: TrainerState) -> Path:
+    """Return where the Trainer keeps the checkpoint of this step."""
+    assert args.output_dir is not None
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"

@@ -1,0 +1,162 @@
+"""One rank of several trainings with the Hugging Face Trainer; prints what it saw as a line of JSON.
+
+trainings.py FOLDER, with the environment of torchrun.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+import headway
+from headway.integrations.transformers import HeadwayCallback
+
+CONFIG = headway.Fixed(
+    exchange="allgather_topk", ratio=0.1, link=headway.Link(latency_s=0.001, bandwidth_bps=1e8), timeout_s=20
+)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 5))
+
+    def forward(self, inputs, labels):
+        logits = self.layers(inputs)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Listener(TrainerCallback):
+    """Comes before Headway's callback in the list, as those that write logs do."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.began_with: Callable[[], Tensor] = lambda: torch.zeros(1)
+        self.residual = torch.zeros(1)
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == 0:
+            self.residual = self.began_with()
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        self.heard += list(logs)
+
+
+def make(folder: Path, listener: TrainerCallback | None = None, **options: Any) -> tuple[Trainer, HeadwayCallback]:
+    inputs = torch.randn(40, 20, generator=torch.Generator().manual_seed(0))
+    samples = [{"inputs": row, "labels": row[:5].argmax()} for row in inputs]
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        use_cpu=True,
+        per_device_train_batch_size=4,
+        max_steps=8,
+        save_steps=4,
+        logging_steps=2,
+        learning_rate=0.01,
+        ddp_find_unused_parameters=False,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    models = options or {"model": Model()}
+    trainer = Trainer(
+        args=arguments, train_dataset=samples, eval_dataset=samples, callbacks=[listener or Listener()], **models
+    )
+    callback = HeadwayCallback(trainer, CONFIG)
+    trainer.add_callback(callback)
+    return trainer, callback
+
+
+def weights_of(trainer: Trainer) -> list[float]:
+    return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()]).tolist()
+
+
+def refusals(trainer: Trainer) -> list[str]:
+    """Return what is said to wrong options, and to several processes without DDP."""
+    bare = SimpleNamespace(model_wrapped=nn.Linear(1, 1), callback_handler=SimpleNamespace(callbacks=[]))
+    attempts: list[Callable[[], object]] = [
+        lambda: HeadwayCallback(CONFIG),
+        lambda: HeadwayCallback(trainer, "dense"),
+        lambda: HeadwayCallback(bare).on_train_begin(SimpleNamespace(world_size=2), trainer.state, trainer.control),
+    ]
+    said = []
+    for attempt in attempts:
+        try:
+            attempt()
+        except ValueError as error:
+            said.append(str(error))
+    return said
+
+
+def train_alone_twice() -> list[str]:
+    """Return the warnings where there is one process."""
+    bare = SimpleNamespace(model_wrapped=nn.Linear(1, 1), callback_handler=SimpleNamespace(callbacks=[]))
+    callback = HeadwayCallback(bare)
+    arguments, state = SimpleNamespace(world_size=1), SimpleNamespace(log_history=[{}])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            callback.on_train_begin(arguments, state, None)
+            callback.on_log(arguments, state, None, logs={})
+            callback.on_save(arguments, state, None)
+            callback.on_train_end(arguments, state, None)
+    assert callback.handle is None
+    return [str(each.message) for each in caught]
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    saw: dict[str, Any] = {}
+    listener = Listener()
+    trainer, callback = make(folder / "whole", listener)
+    trainer.train()
+    trainer.evaluate()
+    whole, first = weights_of(trainer), callback.handle
+    saw |= {"steps": first.statistics().step, "saved": first.statistics().saved}
+    saw["heard"] = listener.heard.count("headway/saved")
+    saw["kept"] = sum("headway/saved" in entry for entry in trainer.state.log_history)
+    saw["files"] = sorted(path.name for path in (folder / "whole" / "checkpoint-4").glob("headway*"))
+
+    resumed, its = make(folder / "whole")
+    resumed.train(resume_from_checkpoint=str(folder / "whole" / "checkpoint-4"))
+    saw["resumed is equal"] = weights_of(resumed) == whole
+    saw["resumed steps"] = its.handle.statistics().step
+
+    residual = first.state_dict()["residual"]
+    listener.began_with = lambda: callback.handle.state_dict()["residual"]
+    trainer.train()
+    saw["is another handle"] = callback.handle is not first
+    saw["steps of both"] = callback.handle.statistics().step
+    saw["residual is kept"] = bool(residual.any()) and listener.residual.equal(residual)
+
+    fresh, fresh_callback = make(folder / "fresh", model_init=Model)
+    fresh.train()
+    fresh.train()
+    saw["steps of a new model"] = fresh_callback.handle.statistics().step
+
+    if trainer.is_world_process_zero():  # the other rank still has its own
+        (folder / "whole" / "checkpoint-4" / "headway-0.pt").unlink()
+    trainer.accelerator.wait_for_everyone()
+    without, _ = make(folder / "whole")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        without.train(resume_from_checkpoint=str(folder / "whole" / "checkpoint-4"))
+    saw["warned"] = [str(each.message) for each in caught if "Headway" in str(each.message)]
+    saw["without is equal"] = weights_of(without) == whole
+    saw |= {"refusals": refusals(trainer), "alone": train_alone_twice()}
+    saw["rank"] = trainer.args.process_index
+    print("\n" + json.dumps(saw), flush=True)
+    trainer.accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,69 @@
+"""The adapter of Accelerate; the example runs with the real one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import headway
+from headway.integrations import accelerate
+from tests.ddp.training import LINK, mlp, parameters_of, step_once, wrap
+
+CONFIG = headway.Fixed(exchange="allgather_topk", ratio=0.05, link=LINK, timeout_s=20)
+
+
+class Accelerator:
+    """As far as checkpoints go."""
+
+    device = torch.device("cpu")
+
+    def register_save_state_pre_hook(self, hook):
+        self.save = lambda folder: hook([], [], folder)
+
+    def register_load_state_pre_hook(self, hook):
+        self.load = lambda folder: hook([], folder)
+
+
+def train_save_and_load(folder: str) -> dict:
+    """Return whether 8 steps are equal to 4, and 4 by another handle; as if compiled, and not."""
+    ddp = wrap(mlp())
+    handle = accelerate.attach(SimpleNamespace(_orig_mod=ddp), CONFIG)
+    accelerator = Accelerator()
+    accelerate.register_for_checkpointing(accelerator, handle, name="mine")
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for step in range(4):
+        step_once(ddp, optimizer, step)
+    accelerator.save(folder)
+    weights = {name: tensor.clone() for name, tensor in ddp.module.state_dict().items()}
+    for step in range(4, 8):
+        step_once(ddp, optimizer, step)
+    handle.close()
+
+    other = wrap(mlp())
+    other.module.load_state_dict(weights)
+    its_handle = accelerate.attach(other, CONFIG)
+    accelerate.register_for_checkpointing(accelerator, its_handle, name="mine")
+    accelerator.load(folder)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.05)
+    for step in range(4, 8):
+        step_once(other, optimizer, step)
+    its_handle.close()
+    saved = handle.statistics().saved
+    return {"saved": saved, "is equal": parameters_of(ddp).equal(parameters_of(other))}
+
+
+@pytest.mark.timeout(60)
+def test_states_of_accelerate_hold_the_residuals_of_all_ranks(pool, tmp_path):
+    for saw in pool.run(train_save_and_load, str(tmp_path), num_ranks=2):
+        assert saw["saved"] > 0.5
+        assert saw["is equal"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine-0.pt", "mine-1.pt"]
+
+
+@pytest.mark.parametrize("model", [nn.Linear(1, 1), SimpleNamespace()])
+def test_what_is_not_ddp_is_refused(model):
+    with pytest.raises(ValueError, match="start with torchrun --nproc-per-node 2 or more"):
+        accelerate.attach(model)

@@ -1,0 +1,31 @@
+"""The callback in real trainings, on two ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.launching import run_ranks
+
+SCRIPT = Path(__file__).with_name("scripts") / "trainings.py"
+
+
+@pytest.mark.timeout(120)
+def test_trainings(tmp_path):
+    for saw in run_ranks(SCRIPT, tmp_path):
+        assert saw["steps"] == 8
+        assert saw["saved"] > 0.6
+        assert saw["heard"] == saw["kept"] == 5  # four times while it trains, and the end; not the evaluation
+        assert saw["files"] == ["headway-0.pt", "headway-1.pt"]
+        assert saw["resumed is equal"]
+        assert saw["resumed steps"] == 8
+        assert saw["is another handle"]
+        assert saw["steps of both"] == 16
+        assert saw["residual is kept"]
+        assert saw["steps of a new model"] == 8
+        assert saw["warned"] == ["the checkpoint does not have Headway's residuals of all ranks: they start from 0"]
+        assert not saw["without is equal"]
+        assert saw["alone"] == ["there is one process, so Headway does nothing: start with torchrun"]
+        for message, part in zip(saw["refusals"], ["not a Fixed", "config is a str", "this is a Linear"], strict=True):
+            assert part in message

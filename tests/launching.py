@@ -1,0 +1,66 @@
+"""Programs of several processes, started as a user would, and ended whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run(command: list[str], folder: Path, *, timeout_s: float = 90, **environment: str) -> str:
+    """Run a program and all it starts, in a folder; return what it has printed, or fail with it."""
+    return _finish([_start(command, folder, environment)], timeout_s)[0]
+
+
+def torchrun(script: Path, num_ranks: int = 2) -> list[str]:
+    """Return the command that starts a script on this machine."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
+    return [*launcher, str(script)]
+
+
+def run_ranks(script: Path, folder: Path, *, num_ranks: int = 2, timeout_s: float = 90) -> list[dict]:
+    """Run a script on ranks, with the environment of torchrun but without its seconds; return the JSON each prints."""
+    common = {"WORLD_SIZE": str(num_ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    # Lightning knows torchrun by these.
+    common |= {"LOCAL_WORLD_SIZE": str(num_ranks), "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "none"}
+    processes = [
+        _start(
+            [sys.executable, str(script), str(folder)], folder, {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        )
+        for rank in range(num_ranks)
+    ]
+    printed = _finish(processes, timeout_s)
+    return [json.loads(next(line for line in text.splitlines() if line.startswith('{"'))) for text in printed]
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _start(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=env, start_new_session=True, **pipes)
+
+
+def _finish(processes: list[subprocess.Popen], timeout_s: float) -> list[str]:
+    """Wait for all; leave nothing behind of what they have started."""
+    try:
+        printed = [process.communicate(timeout=timeout_s)[0] for process in processes]
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+    for process, text in zip(processes, printed, strict=True):
+        assert process.returncode == 0, f"exit code {process.returncode}\n{text}"
+    return printed
