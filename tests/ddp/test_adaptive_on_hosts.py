@@ -24,7 +24,7 @@ def test_the_second_phase_of_c1_is_noticed_and_answered():
         if line.startswith("{"):
             said.append(json.loads(line))
 
-    scenario = load_scenario("c1").scaled(bandwidth=0.01, time=PHASE_STEPS / 50)  # 250 Mbps, then 10
+    scenario = load_scenario("c1").scaled(bandwidth=0.01, time=PHASE_STEPS / 50).by_steps()  # 250 Mbps, then 10
     with Lab(3, scenario) as lab:
         result = lab.run([sys.executable, str(SCRIPT), str(NUM_STEPS)], output=note, timeout_s=100)
     assert result.exit_code == 0, result.tails

@@ -119,7 +119,7 @@ def test_leaving_in_the_middle_of_a_council_neither_hangs_nor_crashes(tmp_path):
 @pytest.mark.lab
 @pytest.mark.skipif(possible.missing() is not None, reason=str(possible.missing()))
 def test_every_phase_of_c1_is_noticed_and_known_twenty_exchanges_later():
-    scenario = load_scenario("c1").scaled(bandwidth=0.04, time=0.5)
+    scenario = load_scenario("c1").scaled(bandwidth=0.04, time=0.5).by_steps()
     found: list[tuple[float, float, list[str]]] = []
 
     def collect(_rank: int, line: str) -> None:

@@ -151,3 +151,14 @@ def test_a_rank_out_of_range_is_named_with_its_place():
         ValueError, match=r"phases\[0\]\.hosts\[0\]\.ranks: rank 7 is out of range, the ranks are 0 to 3"
     ):
         scenario.check_ranks(4)
+
+
+def test_by_steps_the_clock_does_not_count_where_there_are_steps():
+    """A script that takes long to start must not find the second phase in force."""
+    scenario = load_scenario("c1")
+    steps = scenario.by_steps()
+    assert scenario.phase_at(1000.0, None) == len(scenario.phases) - 1
+    assert [steps.phase_at(1000.0, step) for step in (None, 0, 49, 50, 150)] == [0, 0, 0, 1, 3]
+    assert steps.by_steps() == steps
+    timed = Scenario(phases=(Phase(start=When(at_s=3.0), link=Link(latency_s=0.1)),))
+    assert timed.by_steps() == timed

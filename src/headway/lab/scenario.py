@@ -95,6 +95,10 @@ class When:
             return step >= self.at_step
         return self.at_s is not None and elapsed_s >= self.at_s
 
+    def by_step(self) -> When:
+        """Return the same by its step alone, if it has one; step 0 has come before the script announces it."""
+        return self if self.at_step is None else When(at_s=None if self.at_step else 0.0, at_step=self.at_step)
+
     def stretched(self, factor: float) -> When:
         """Return the same, later by a factor."""
         return When(
@@ -179,6 +183,15 @@ class Scenario:
                 return None if phase.end is not None and phase.end.has_come(elapsed_s, step) else number
         return None
 
+    def by_steps(self) -> Scenario:
+        """Return the same without times where there are steps: for scripts that announce their steps.
+
+        While they start, which takes as long as it takes, the clock would run ahead of them through the phases.
+        """
+        phases = tuple(replace(each, start=each.start.by_step(), end=_by_step(each.end)) for each in self.phases)
+        events = tuple(replace(each, start=each.start.by_step()) for each in self.events)
+        return replace(self, phases=phases, events=events)
+
     def scaled(self, *, bandwidth: float = 1.0, time: float = 1.0) -> Scenario:
         """Return the same with every bandwidth, and every time and step, multiplied by a factor."""
         for name, factor in (("bandwidth", bandwidth), ("time", time)):
@@ -214,6 +227,10 @@ class Scenario:
         return replace(
             self, link=link(self.link), hosts=hosts(self.hosts), pairs=pairs(self.pairs), phases=phases, events=events
         )
+
+
+def _by_step(when: When | None) -> When | None:
+    return None if when is None else when.by_step()
 
 
 def _at_s(when: When | None) -> float | None:

@@ -69,7 +69,8 @@ class Launch:
             )
         with closing(EventLog(self.folder)) as log:
             first_step = max(steps_of(self.folder, rank=0), default=0)
-            notes = LabNotes(self.scenario, self.num_workers, log, first_step)
+            scenario = self.scenario.by_steps()  # which workers announce
+            notes = LabNotes(scenario, self.num_workers, log, first_step)
 
             def progress(now: Progress) -> None:
                 notes.step = now.step
@@ -77,7 +78,7 @@ class Launch:
 
             with (
                 notes.taking_warnings(),
-                Lab(self.num_workers, self.scenario, seed=self.seed, on_action=notes.take) as lab,
+                Lab(self.num_workers, scenario, seed=self.seed, on_action=notes.take) as lab,
             ):
                 return lab.run(command, on_progress=progress, **options)
 
