@@ -1,4 +1,4 @@
-"""Data that kernels must cope with, and plain references to hold them against."""
+"""Test data for kernels, and simple reference implementations."""
 
 from __future__ import annotations
 

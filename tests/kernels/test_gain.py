@@ -29,7 +29,7 @@ def test_curve_rises_to_one():
     assert (curve.gains > 0).all()
 
 
-def test_all_zero_is_kept_whole():
+def test_all_zero_has_gain_one():
     assert (gain_curve(torch.zeros(1000)).gains == 1).all()
 
 

@@ -1,9 +1,14 @@
 import copy
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from headway.kernels import Memory, decode_values, device, gain_curve, select_topk, value_bytes
+from headway.kernels import Memory, decode_values, device, feedback, gain_curve, radix, select_topk, value_bytes
+from headway.kernels.arrays import flat_float32, flat_raw, torch_operations
 from tests.kernels.data import DISTRIBUTIONS, SIZES, gaussian, heavy_tailed, same_bits, spikes_of_every_kind
 
 RATIOS = [0.1, 0.01, 0.001]
@@ -24,18 +29,18 @@ def _plain_step(residual, gradient, k):
 
 
 def _count_passes(monkeypatch) -> list[str]:
-    """Note which way each selection took."""
-    ways = []
+    """Record which path each selection took."""
+    paths = []
     for name in ("_pick_in_one_pass", "_pick_by_counting"):
         original = getattr(Memory, name)
 
-        def noted(self, *args, _name=name, _original=original):
+        def recorded(self, *args, _name=name, _original=original):
             result = _original(self, *args)
-            ways.append(_name if result is not None else "miss")
+            paths.append(_name if result is not None else "miss")
             return result
 
-        monkeypatch.setattr(Memory, name, noted)
-    return ways
+        monkeypatch.setattr(Memory, name, recorded)
+    return paths
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -56,7 +61,7 @@ def test_a_step_equals_its_definition(name, numel, threads):
 @pytest.mark.parametrize("make", [gaussian, heavy_tailed], ids=["gaussian", "heavy-tailed"])
 def test_nothing_is_lost_over_many_steps(dtype, make, threads, monkeypatch):
     """sent + residual == gradient + residual before, to the bit; most steps take one pass."""
-    ways = _count_passes(monkeypatch)
+    paths = _count_passes(monkeypatch)
     numel, k = 30_000, 300
     memory = Memory(numel)
     for step in range(40):
@@ -67,12 +72,12 @@ def test_nothing_is_lost_over_many_steps(dtype, make, threads, monkeypatch):
         sent[selection.indices.long()] = selection.values
         assert torch.equal(sent + memory.residual, before)
         assert not memory.residual[selection.indices.long()].any()
-    assert ways.count("_pick_in_one_pass") >= 20, ways
-    assert ways[0] == "_pick_by_counting"
+    assert paths.count("_pick_in_one_pass") >= 20, paths
+    assert paths[0] == "_pick_by_counting"
 
 
 def test_a_missed_threshold_gives_the_same_result(threads, monkeypatch):
-    ways = _count_passes(monkeypatch)
+    paths = _count_passes(monkeypatch)
     numel, k = 30_000, 300
     memory = Memory(numel)
     for step, scale in enumerate([1.0, 1.0, 1e-6, 1e6, 1.0]):
@@ -81,7 +86,7 @@ def test_a_missed_threshold_gives_the_same_result(threads, monkeypatch):
         residual, indices, _ = _plain_step(torch.zeros(numel), gradient, k)
         assert torch.equal(memory.select(gradient, k).indices, indices)
         assert torch.equal(memory.residual, residual)
-    assert ways.count("miss") >= 2, ways
+    assert paths.count("miss") >= 2, paths
 
 
 def test_all_candidates_in_one_chunk(threads):
@@ -114,7 +119,7 @@ def test_rounding_stays_in_the_residual(value_format, threads):
 
 
 @pytest.mark.parametrize("value_format", ["fp32", "fp16", "int8"])
-def test_inf_and_nan_are_sent_but_never_stay(value_format):
+def test_inf_and_nan_are_sent_but_never_stay_in_the_residual(value_format):
     numel = 5000
     for k in (1, 20, 4000):
         memory = Memory(numel)
@@ -137,7 +142,7 @@ def test_values_beyond_fp16_saturate_and_keep_the_rest():
 def test_k_of_zero_takes_nothing(name):
     memory, gradient = Memory(5000), DISTRIBUTIONS[name](5000)
     for _ in range(3):
-        selection = memory.select(gradient, 0, with_gain_curve=True)
+        selection = memory.select(gradient, 0)
         assert selection.indices.numel() == selection.payload.numel() == 0
     torch.testing.assert_close(memory.residual, (3 * gradient).nan_to_num(0, 0, 0))
     memory.select(torch.full((5000,), torch.inf), 0)
@@ -152,14 +157,85 @@ def test_k_of_zero_and_k_of_all():
     assert not memory.residual.any()
 
 
-def test_gain_curve_is_that_of_the_sum(threads):
-    memory = Memory(20_000)
-    memory.select(gaussian(20_000, seed=1), 200)
-    total = memory.residual + gaussian(20_000, seed=2)
-    curve = memory.select(gaussian(20_000, seed=2), 200, with_gain_curve=True).gain_curve
-    assert curve is not None
-    assert (curve.gains == gain_curve(total).gains).all()
-    assert memory.select(gaussian(20_000), 200).gain_curve is None
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def _assert_same_curve(curve, expected):
+    assert curve.energy == pytest.approx(expected.energy, rel=1e-12)
+    np.testing.assert_allclose(curve.gains, expected.gains, rtol=1e-12)
+
+
+def _check_gain_curves(before, gradient):
+    """One fused pass equals the three it replaces."""
+    memory, other = Memory(before.numel(), residual=before.clone()), Memory(before.numel(), residual=before.clone())
+    of_gradient, of_sum = memory.accumulate_with_gain_curves(gradient)
+    other.accumulate(gradient)
+    _assert_same_curve(of_gradient, gain_curve(gradient))
+    _assert_same_curve(of_sum, gain_curve(other.residual))
+    assert torch.equal(memory.residual.isnan(), other.residual.isnan())
+    assert same_bits(memory.residual.nan_to_num(7.0), other.residual.nan_to_num(7.0))
+    assert memory.has_nonfinite == other.has_nonfinite
+    return memory
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_gain_curves_equal_those_of_separate_passes(name, dtype, threads):
+    for numel in SIZES:
+        _check_gain_curves(heavy_tailed(numel, seed=3), DISTRIBUTIONS[name](numel).to(dtype))
+
+
+@given(bits=hnp.arrays(np.uint32, hnp.array_shapes(max_dims=1, max_side=600)), seed=st.integers(0, 99))
+def test_gain_curves_of_any_bits(bits, seed):
+    _check_gain_curves(gaussian(bits.size, seed), torch.from_numpy(bits.view(np.float32)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("numel", [1, 255, 256, 2049])
+def test_gain_curves_count_into_the_same_bins(dtype, numel):
+    gradient, residual = spikes_of_every_kind(numel).to(dtype), gaussian(numel, seed=9)
+    expected_sum = Memory(numel, residual=residual.clone())
+    expected_sum.accumulate(gradient)
+    counts = radix.new_counts()
+    feedback.accumulate_and_count_both(residual.numpy(), flat_raw(gradient), counts)
+    for column, x in enumerate((flat_float32(gradient), expected_sum.residual.numpy())):
+        expected = radix.new_counts()
+        radix.count(x, expected)
+        np.testing.assert_array_equal(counts[:, column], radix.bin_totals(expected))
+
+
+@pytest.mark.parametrize("spike", [torch.nan, torch.inf, -torch.inf])
+def test_gain_curves_report_what_is_not_finite(spike, threads):
+    gradient = gaussian(10_000)
+    gradient[-1] = spike
+    memory = _check_gain_curves(gaussian(10_000, seed=1), gradient)
+    assert memory.has_nonfinite
+    memory.drop_nonfinite()
+    memory.accumulate_with_gain_curves(gaussian(10_000))
+    assert not memory.has_nonfinite
+
+
+def test_gain_curves_of_a_strided_gradient():
+    _check_gain_curves(gaussian(4000, seed=1), gaussian(4000).view(40, 100).t())
+
+
+def test_gain_curves_by_torch_operations():
+    before, gradient = heavy_tailed(20_000, seed=1), gaussian(20_000).to(torch.bfloat16)
+    expected, memory = Memory(20_000, residual=before.clone()), Memory(20_000, residual=before.clone())
+    curves = expected.accumulate_with_gain_curves(gradient)
+    with torch_operations():
+        others = memory.accumulate_with_gain_curves(gradient)
+    assert same_bits(memory.residual, expected.residual)
+    for curve, other in zip(curves, others, strict=True):
+        assert curve.energy == pytest.approx(other.energy, rel=1e-12)
+        np.testing.assert_allclose(curve.gains, other.gains, rtol=0.008)
+
+
+def test_gain_curves_need_a_gradient_that_fits():
+    with pytest.raises(ValueError, match="gradient has 5 entries, but this memory has 4"):
+        Memory(4).accumulate_with_gain_curves(torch.zeros(5))
+    with pytest.raises(ValueError, match="float64"):
+        Memory(4).accumulate_with_gain_curves(torch.zeros(4, dtype=torch.float64))
 
 
 def test_taking_indices_chosen_elsewhere():
@@ -211,7 +287,7 @@ def test_a_strided_gradient():
         assert torch.equal(indices, straight.select(gradient.contiguous(), 40).indices)
 
 
-def test_an_unknown_value_format_costs_nothing():
+def test_an_unknown_value_format_changes_nothing():
     memory = Memory(100)
     memory.accumulate(gaussian(100))
     before = memory.residual.clone()
@@ -249,7 +325,7 @@ def test_a_gradient_of_another_size_is_refused():
 
 @pytest.mark.parametrize("value_format", ["fp32", "fp16", "int8"])
 def test_torch_operations_give_the_same(value_format):
-    """What an accelerator would run, on the CPU."""
+    """The path of accelerators, run on the CPU."""
     ours, theirs = Memory(5000), Memory(5000)
     for step in range(3):
         gradient = spikes_of_every_kind(5000, seed=step)

@@ -66,7 +66,7 @@ def test_every_value_of_the_grid_is_used(bits):
 @pytest.mark.parametrize("bits", [8, 4, 2])
 @pytest.mark.parametrize("value", [0.0, 1.0, -1.0])
 def test_values_of_the_grid_stay_in_any_number_of_draws(bits, value):
-    """Four million draws: noise within 2^-17 of one must not move what is exact."""
+    """Four million draws: noise within 2^-17 of one must not change exact values."""
     x = torch.full((4_000_000,), value)
     x[::2048] = 1.0
     arrived = _arrived(_quantize(x, bits)[0], x.numel(), bits)
@@ -79,7 +79,7 @@ def test_all_zero(bits):
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_fixed_step_saturates_and_says_so(bits):
+def test_fixed_step_counts_saturated_values(bits):
     limit = HALF_RANGE[bits] * 0.1
     x = torch.tensor([0.0, limit * 0.99, limit * 3, -limit * 5, np.inf, np.nan])
     message, num_saturated = _quantize(x, bits, step=0.1)
@@ -89,7 +89,7 @@ def test_fixed_step_saturates_and_says_so(bits):
     assert abs(arrived[5]) <= 0.05
 
 
-def test_a_block_that_is_not_finite_arrives_as_nan():
+def test_a_block_that_is_not_finite_decodes_to_nan():
     x = gaussian(5000)
     x[3000] = np.nan
     arrived = _arrived(_quantize(x, 8)[0], 5000, 8)

@@ -42,15 +42,15 @@ def test_input_may_be_strided_and_part_of_a_graph():
     np.testing.assert_array_equal(select_topk(x, 77).numpy(), topk_by_sorting(x, 77))
 
 
-def test_input_is_left_as_it_was():
+def test_input_is_unchanged():
     x = gaussian(3000)
     before = x.clone()
     select_topk(x, 100)
     assert torch.equal(x, before)
 
 
-def test_indices_are_64_bit_where_32_are_too_few(monkeypatch, threads):
-    monkeypatch.setattr("headway.kernels.candidates.MAX_INT32", 4000)
+def test_indices_are_64_bit_where_needed(monkeypatch, threads):
+    monkeypatch.setattr("headway.kernels.select.MAX_INT32", 4000)
     x = gaussian(20_000)
     indices = select_topk(x, 500)
     assert indices.dtype == torch.int64

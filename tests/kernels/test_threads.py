@@ -25,7 +25,7 @@ def test_work_runs_at_the_same_time(threads):
     _threads.run(lambda _number, _part: together.wait(), [slice(0, 1)] * threads)
 
 
-def test_an_error_in_a_chunk_comes_through(threads):
+def test_an_error_in_a_chunk_is_raised(threads):
     def fail(number, _part):
         raise RuntimeError(f"chunk {number}")
 
@@ -34,7 +34,7 @@ def test_an_error_in_a_chunk_comes_through(threads):
 
 
 def test_many_threads_may_call_kernels_at_once(threads):
-    """As ranks in threads do, or the engine beside a data loader."""
+    """As ranks run as threads do, or the engine thread and a data loader."""
     expected = select_topk(gaussian(50_000), 500)
     wrong = []
 
@@ -53,7 +53,7 @@ def test_many_threads_may_call_kernels_at_once(threads):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_makes_threads_of_its_own(threads):
+def test_a_forked_child_starts_its_own_threads(threads):
     expected = select_topk(gaussian(50_000), 500)
     child = os.fork()
     if child == 0:

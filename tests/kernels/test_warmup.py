@@ -8,7 +8,7 @@ from tests.kernels.data import gaussian
 
 
 def _signatures() -> dict[str, int]:
-    """How many forms of every compiled function there are."""
+    """Return the number of compiled signatures of every kernel."""
     counts = {}
     for _, name, _ in pkgutil.iter_modules(kernels.__path__):
         module = importlib.import_module(f"headway.kernels.{name}")
@@ -34,7 +34,8 @@ def test_nothing_is_left_to_compile_for_the_first_step():
                 kernels.decode_values(selection.payload, k, value_format, out=selection.values)
                 kernels.scatter_add(torch.zeros(numel), indices, selection.values)
                 memory.take(indices, value_format=value_format)
-        memory.select(gaussian(numel).to(dtype), k, with_gain_curve=True)
+        memory.accumulate_with_gain_curves(gaussian(numel).to(dtype))
+        kernels.gain_curve(gaussian(numel).to(dtype))
         memory.select(torch.full((numel,), torch.nan).to(dtype), k)
     for bits in (8, 4, 2, 1):
         for step in (None, 0.1):

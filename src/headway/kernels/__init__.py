@@ -1,4 +1,4 @@
-"""Loops over flat arrays: select, add and extract, count, pack, quantise. They know nothing of ranks.
+"""Loops over flat arrays: select, add and extract, count, pack, quantise. They know nothing about ranks.
 
 On the CPU they are compiled by numba, release the GIL and run at the speed of memory; for tensors elsewhere the same
 functions use torch operations.

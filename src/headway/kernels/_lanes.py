@@ -28,25 +28,25 @@ NAN_KEY = np.uint32(0x7F800001)
 """All NaN count as this one key, so that they tie and the lower index wins."""
 
 SCAN_BLOCK = 256
-"""Entries handled together: small enough for L1, large enough that stores have landed when they are read again."""
+"""Entries per block: small enough for L1, large enough that stores have landed when they are read again."""
 
 RUN = 16
-"""Entries of which a scalar loop first asks whether any is of interest: one comparison of a vector register."""
+"""Number of entries that a scalar loop first tests together: one comparison of a vector register."""
 
 _SCALAR_RUN = 64
-"""The same for the scalar collecting loop, where asking costs more."""
+"""The same for the scalar collecting loop, where the test costs more."""
 
 LANES = 16
 ROOM = SCAN_BLOCK + LANES
-"""A block may be collected into a buffer that has this much room left: all of it, and what the last store spills."""
+"""Free entries that a buffer needs for collecting a block: the block, and what the last store writes past it."""
 
 HAS_COMPRESS = bool(binding.llvm_version_info[0] >= 20 and binding.get_host_cpu_features().get("avx512f", False))
 
 
 def _make_collect_lanes(*, clear: bool = False, labelled: bool = False) -> Any:
-    """Build the 16-lane step: collect from ``source`` and, on demand, clear there what was collected.
+    """Build the 16-lane step: collect values from ``source`` and, with ``clear``, clear them there.
 
-    What is collected beside the values is their positions in the source, or labels that run beside it.
+    Each value comes with its position in the source or, if ``labelled``, with its entry in a parallel array of labels.
     """
     word = ir.IntType(32)
     vector = ir.VectorType(word, LANES)
@@ -120,7 +120,7 @@ def _collect_block_lanes(source: Any, at: int, key: Any, clear: bool, offsets: A
 
 @kernel
 def _has_hit(source: Any, start: int, key: Any) -> bool:
-    run = source[start : start + _SCALAR_RUN]  # a slice and a constant length: only then the comparison vectorises
+    run = source[start : start + _SCALAR_RUN]  # the comparison vectorises only for a slice of constant length
     hits = np.uint32(0)
     for i in range(_SCALAR_RUN):
         hits |= np.uint32((float_bits(run[i]) & KEY_MASK) >= key)
@@ -152,19 +152,19 @@ def collect_block_scalar(source: Any, at: int, key: Any, clear: bool, offsets: A
 
 
 collect_block: Callable[..., int] = _collect_block_lanes if HAS_COMPRESS else collect_block_scalar
-"""Collect from the block at ``at``, clear there what was collected on demand, and return the new count."""
+"""Collect from the block at ``at``, clear what was collected if ``clear``, and return the new count."""
 
 
 @kernel
 def collect_tail(source: Any, key: Any, clear: bool, offsets: Any, values: Any, count: int) -> int:
-    """Collect from what is left behind the last whole block."""
+    """Collect from the entries after the last whole block."""
     tail = source.size - source.size % SCAN_BLOCK
     return _collect_range(source, tail, source.size, key, clear, offsets, values, count)
 
 
 @kernel
 def collect(source: Any, key: Any, clear: bool, offsets: Any, values: Any) -> int:
-    """Collect from all of the source, for which there must be room, and return how many there are."""
+    """Collect from the whole source, into buffers with room for it; return the number of entries collected."""
     count = 0
     for at in range(0, source.size - source.size % SCAN_BLOCK, SCAN_BLOCK):
         count = collect_block(source, at, key, clear, offsets, values, count)

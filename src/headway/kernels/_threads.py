@@ -1,8 +1,8 @@
 """A flat array split over as many threads as torch uses.
 
-The loops release the GIL, so plain Python threads do. numba's own ``prange`` is avoided on purpose: its default
-threading layer aborts the process when two Python threads enter it at once, and the engine thread, a data loader
-and a test with ranks as threads all may.
+The loops release the GIL, so plain Python threads are enough. numba's own ``prange`` is avoided on purpose: its default
+threading layer aborts the process when two Python threads enter it at once, as the engine thread, a data loader or
+ranks run as threads may.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import torch
 T = TypeVar("T")
 
 MIN_CHUNK = 1 << 18
-"""A chunk is at least this long: below it, waking a thread costs more than the loop."""
+"""Smallest length of a chunk: below it, waking a thread costs more than the loop."""
 
 MAX_CHUNK = 1 << 30
-"""A chunk is at most this long: offsets within it fit an int32 with room to spare."""
+"""Largest length of a chunk: offsets within it fit an int32 with room to spare."""
 
 ALIGNMENT = 2048
 """Chunks start at multiples of this, a multiple of every block size used in this package."""
@@ -38,7 +38,7 @@ def chunks(numel: int) -> list[slice]:
 
 
 def run(work: Callable[[int, slice], T], parts: Sequence[slice]) -> list[T]:
-    """Call ``work(number, part)`` for every part, at the same time, and return the results in order."""
+    """Call ``work(number, part)`` for all parts in parallel, and return the results in order."""
     if len(parts) == 1 or torch.get_num_threads() == 1:
         return [work(number, part) for number, part in enumerate(parts)]
     return list(_threads(len(parts)).map(work, range(len(parts)), parts))

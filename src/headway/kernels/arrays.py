@@ -1,4 +1,4 @@
-"""From tensors to the flat arrays that loops run over, and the checks that go with it."""
+"""Tensors as the flat arrays that loops run over, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -13,36 +13,35 @@ import torch
 from torch import Tensor
 
 SCALE_BLOCK = 2048
-"""Values that share a scale, and positions that share a key of noise."""
+"""Number of values that share a scale, and of positions that share a noise key."""
 
 MAX_INT32 = int(np.iinfo(np.int32).max)
 SMALLEST_NORMAL = np.float32(np.finfo(np.float32).smallest_normal)
 
 _RAW = {torch.float32: torch.float32, torch.float16: torch.uint16, torch.bfloat16: torch.int16}
-"""How loops see a gradient: numba has neither half type, so fp16 comes as uint16 and bf16 as int16 (see ``half``)."""
+"""How loops see a gradient: numba has no half types, so fp16 is passed as uint16 and bf16 as int16 (see ``_jit``)."""
 
-
-_everything_by_torch = False
+_always_torch = False
 
 
 def uses_torch(x: Tensor) -> bool:
-    """Return whether torch operations work on a tensor, instead of compiled loops."""
-    return _everything_by_torch or x.device.type != "cpu"
+    """Return whether a tensor is processed by torch operations instead of compiled loops."""
+    return _always_torch or x.device.type != "cpu"
 
 
 @contextmanager
 def torch_operations() -> Iterator[None]:
-    """Let torch operations work on CPU tensors too: how the way of other devices is tested where there are none."""
-    global _everything_by_torch
-    _everything_by_torch = True
+    """Use torch operations for CPU tensors too: tests the path of other devices on machines without them."""
+    global _always_torch
+    _always_torch = True
     try:
         yield
     finally:
-        _everything_by_torch = False
+        _always_torch = False
 
 
 def check_k(k: int, numel: int) -> int:
-    """Return k as an int; raise unless as many entries can be picked from numel."""
+    """Return k as an int; raise unless k entries can be picked from numel."""
     number = operator.index(k)
     if not 0 <= number <= numel:
         raise ValueError(f"k is {k}, but must be between 0 and the number of entries, {numel}")
@@ -55,7 +54,7 @@ def padded(num_bytes: int) -> int:
 
 
 def check_indices(indices: Tensor) -> None:
-    """Raise unless the tensor can hold indices."""
+    """Raise unless the tensor has the type of indices."""
     if indices.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"indices must be int32 or int64, but are {indices.dtype}")
 
@@ -70,7 +69,7 @@ def check_buffer(x: Tensor, dtype: torch.dtype, numel: int, what: str) -> None:
 
 
 def check_message(x: Tensor, num_bytes: int, what: str) -> None:
-    """Raise unless the tensor is a buffer for a message section of this length that starts where words may start."""
+    """Raise unless the tensor is a buffer for a message section of this length, aligned to 4 bytes."""
     check_buffer(x, torch.uint8, num_bytes, what)
     if x.data_ptr() % 4:
         raise ValueError(f"{what} must start at a multiple of 4 bytes: pad what comes before it")
@@ -90,7 +89,7 @@ def flat_float32(x: Tensor) -> npt.NDArray[np.float32]:
 
 
 def flat_raw(x: Tensor) -> npt.NDArray[Any]:
-    """Return the entries in row-major order in the form that loops read a gradient in; no copy if contiguous."""
+    """Return the entries in row-major order, as loops read a gradient (see ``_RAW``); no copy if contiguous."""
     check_dtype(x)
     array: npt.NDArray[Any] = x.detach().reshape(-1).contiguous().view(_RAW[x.dtype]).numpy()
     return array

@@ -1,8 +1,8 @@
 """The kernels in torch operations, for tensors that are not on the CPU.
 
-Plain rather than fast, and equal in result to the loops: to the bit, except for the gain curve, which is exact here.
-The public functions come here by the device of their argument and have checked types and sizes before. Not yet run on
-an accelerator: the tests run these functions on CPU tensors, against the loops.
+Simple rather than fast. Results equal those of the loops to the bit, except for the gain curve, which is exact here.
+The public functions dispatch here by the device of their argument, after checking types and sizes. Not yet run on an
+accelerator: the tests compare these functions with the loops on CPU tensors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def select_topk(x: Tensor, k: int) -> Tensor:
 
 
 def extract_topk(residual: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Take the top k and all that is not finite out of the residual; return indices and values of the top k."""
+    """Take the top k out of the residual and drop Inf and NaN there; return indices and values of the top k."""
     indices = select_topk(residual, k) if k else torch.empty(0, dtype=torch.int32, device=residual.device)
     values = residual[indices.long()]
     residual[indices.long()] = 0.0
@@ -50,14 +50,14 @@ def drop_nonfinite(x: Tensor) -> None:
 
 def gain_curve(x: Tensor) -> GainCurve:
     """See ``gain.gain_curve``."""
-    from headway.kernels.gain import GAIN_RATIOS, GainCurve, wanted_entries
+    from headway.kernels.gain import GAIN_RATIOS, GainCurve, entries_at_ratios
 
     squares = x.detach().reshape(-1).double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).square()
     energy = float(squares.sum())
     if energy == 0:
         return GainCurve(gains=GAIN_RATIOS * 0 + 1, energy=0.0)
     kept = squares.sort(descending=True).values.cumsum(0).cpu().numpy()
-    return GainCurve(gains=(kept[wanted_entries(x.numel()) - 1] / kept[-1]).clip(max=1.0), energy=energy)
+    return GainCurve(gains=(kept[entries_at_ratios(x.numel()) - 1] / kept[-1]).clip(max=1.0), energy=energy)
 
 
 def encode_values(values: Tensor, value_format: ValueFormat, out: Tensor) -> None:
@@ -158,7 +158,7 @@ def dequantize(message: Tensor, bits: int, step: float | None, out: Tensor) -> N
 
 
 def _write(out: Tensor, *sections: Tensor) -> None:
-    """Write the bytes of the sections one after the other; what is left is padding."""
+    """Write the bytes of the sections one after the other; the rest of ``out`` is padding."""
     at = 0
     for section in sections:
         num_bytes = section.numel() * section.element_size()

@@ -1,11 +1,11 @@
-"""The gain curve: what every ratio would keep of the energy, from one histogram of magnitudes.
+"""The gain curve: the share of the energy that each ratio would keep, from one histogram of magnitudes.
 
     gain(c) = |top-k of G|^2 / |G|^2,   k = max(1, ceil(c * numel))
 
-A bin of the histogram (see ``radix``) holds magnitudes in [a, a(1+w)) with w <= 1/128. Taking the square of each as
-the harmonic mean of the squared ends, 2 a² b² / (a² + b²), is wrong by at most w = 0.78% for each entry, and so for
-every sum of them: no assumption on the distribution is needed. (Entries below 2^-126 are outside that bound;
-their curve is at least that of equal entries, k / numel.)
+A bin of the histogram (see ``radix``) holds magnitudes in [a, b) with b <= a(1+w), w = 1/128. Taking the square of each
+as the harmonic mean of the squared ends, 2 a² b² / (a² + b²), has an error of at most w = 0.78% for each entry, and so
+for every sum of them: no assumption on the distribution is needed. (Entries below 2^-126 are outside that bound; their
+curve is at least that of equal entries, k / numel.)
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch import Tensor
 
 from headway.kernels import device, radix
 from headway.kernels._threads import chunks, run
-from headway.kernels.arrays import flat_float32, uses_torch
-from headway.kernels.feedback import accumulate_and_count
+from headway.kernels.arrays import flat_raw, uses_torch
+from headway.kernels.feedback import count_with_energy
 from headway.kernels.radix import INF_BIN, Counts
 
 GAIN_RATIOS: npt.NDArray[np.float64] = np.logspace(-4, 0, 41)
-"""The grid of ratios: ten a decade from 1e-4 to 1."""
+"""The grid of ratios: ten per decade from 1e-4 to 1."""
 GAIN_RATIOS.flags.writeable = False
 
 
@@ -63,28 +63,28 @@ def gain_curve(x: Tensor) -> GainCurve:
     """
     if uses_torch(x):
         return device.gain_curve(x)
-    flat = flat_float32(x)
+    flat = flat_raw(x)
     parts = chunks(flat.size)
     counts = [radix.new_counts() for _ in parts]
-    energies = run(lambda number, part: accumulate_and_count(flat[part], flat[:0], counts[number]), parts)
-    return curve_from_counts(radix.total(counts), flat.size, sum(energies))
+    energies = run(lambda number, part: count_with_energy(flat[part], counts[number]), parts)
+    return curve_from_counts(radix.bin_totals(radix.total(counts)), flat.size, sum(energies))
 
 
-def wanted_entries(numel: int) -> npt.NDArray[np.int64]:
+def entries_at_ratios(numel: int) -> npt.NDArray[np.int64]:
     """Return k for each ratio of the grid."""
     return np.maximum(1, np.ceil(GAIN_RATIOS * numel)).astype(np.int64)
 
 
 def curve_from_counts(counts: Counts, numel: int, energy: float) -> GainCurve:
-    """Return the curve for a histogram of level one and the exact energy."""
-    finite = radix.bin_totals(counts)[:INF_BIN][::-1]
+    """Return the curve, given the number of entries in each bin of level one and the exact energy."""
+    finite = counts[:INF_BIN][::-1]
     squares = _SQUARES[::-1]
     if energy == 0:
         return GainCurve(gains=np.ones_like(GAIN_RATIOS), energy=0.0)
     num_above = np.concatenate([[0], np.cumsum(finite)])
     energy_above = np.concatenate([[0.0], np.cumsum(finite * squares)])
-    wanted = wanted_entries(numel)
-    # The largest k entries hold at least k / numel of the energy: a bound for data below the histogram's reach.
-    gains = np.clip(np.interp(wanted, num_above, energy_above) / energy, wanted / max(numel, 1), 1.0)
+    k = entries_at_ratios(numel)
+    # The largest k entries hold at least k / numel of the energy: a bound for entries too small for the histogram.
+    gains = np.clip(np.interp(k, num_above, energy_above) / energy, k / max(numel, 1), 1.0)
     gains[-1] = 1.0
     return GainCurve(gains=gains, energy=energy)

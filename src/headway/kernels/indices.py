@@ -1,14 +1,14 @@
-"""The index codec: ascending indices as bytes whose number follows from (numel, k) alone.
+"""The index codec: ascending indices in a number of bytes that follows from (numel, k) alone.
 
 | layout | how | bytes |
 |---|---|---|
-| bytes | blocks of 255 entries; a byte for each block's count, a byte for each offset | ceil(numel/255) + k |
-| words | blocks of 65535 entries; 16 bits a count, 16 bits an offset | 2 ceil(numel/65535) + 2 k |
-| plain | 32 bits an index | 4 k |
+| bytes | blocks of 255 entries; a byte for each block's count and for each offset | ceil(numel/255) + k |
+| words | blocks of 65535 entries; 16 bits for each count and offset | 2 ceil(numel/65535) + 2 k |
+| plain | 32 bits per index | 4 k |
 
-Padded to a multiple of 4 bytes. The smallest wins, and both sides know which that is. At a ratio of 10% / 1% / 0.1% an
-index takes 1.04 / 1.39 / 2.03 bytes. The blocks have 255 and 65535 entries rather than 256 and 65536, because a count
-may be as large as its block.
+Padded to a multiple of 4 bytes. The smallest is used, and both sides can tell which one that is. At a ratio of 10% / 1%
+/ 0.1% an index takes 1.04 / 1.39 / 2.03 bytes. The blocks have 255 and 65535 entries rather than 256 and 65536, because
+a count may be as large as its block.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _blocked(numel: int, k: int, block: int, dtype: type[np.unsignedinteger[Any]
 
 
 def index_layout(numel: int, k: int) -> Layout:
-    """Return the smallest layout; on a tie the one named first in the table above."""
+    """Return the smallest layout; on a tie, the first one in the table above."""
     check_k(k, numel)
     layouts = [_blocked(numel, k, 255, np.uint8), _blocked(numel, k, 65535, np.uint16)]
     if numel <= MAX_INT32:
@@ -92,10 +92,10 @@ def encode_indices(indices: Tensor, numel: int, *, out: Tensor) -> None:
 def decode_indices(message: Tensor, numel: int, k: int, *, out: Tensor | None = None) -> Tensor:
     """Return the k indices of a message, int32 or, where numel needs it, int64.
 
-    All of it is checked: the counts add up to k, and the indices ascend and are below numel.
+    Everything is checked: the counts add up to k, and the indices ascend and are below numel.
 
     Raises:
-        MessageError: A check failed. What ``out`` holds then is undefined.
+        MessageError: A check failed. The content of ``out`` is then undefined.
     """
     layout = index_layout(numel, k)
     if message.numel() != layout.num_bytes:
@@ -124,7 +124,7 @@ def decode_indices(message: Tensor, numel: int, k: int, *, out: Tensor | None = 
 
 @kernel
 def _first_unordered(indices: Any, numel: int) -> Any:
-    """Return the number of the first index that does not ascend within [0, numel), or how many there are."""
+    """Return the position of the first index that does not ascend within [0, numel), or their number if all do."""
     previous = np.int64(-1)
     for i in range(indices.size):
         index = np.int64(indices[i])
@@ -136,7 +136,7 @@ def _first_unordered(indices: Any, numel: int) -> Any:
 
 @kernel
 def _encode(indices: Any, numel: int, block: int, counts: Any, offsets: Any) -> Any:
-    """Fill counts and offsets; return as ``_first_unordered`` does, having written nothing for the index at fault."""
+    """Fill counts and offsets up to the first unordered index; return what ``_first_unordered`` does."""
     previous = np.int64(-1)
     number = np.int64(0)
     start = np.int64(0)
@@ -155,7 +155,7 @@ def _encode(indices: Any, numel: int, block: int, counts: Any, offsets: Any) -> 
 
 @kernel
 def _decode(counts: Any, offsets: Any, numel: int, block: int, out: Any) -> int:
-    """Fill ``out``, given counts that add up to its size; return as ``_first_unordered`` does."""
+    """Fill ``out``, given counts that add up to its size; return what ``_first_unordered`` does."""
     taken = 0
     for number in range(counts.size):
         start = np.int64(number) * block

@@ -1,10 +1,10 @@
-"""The memory of error feedback, and the fused step on it.
+"""The memory of error feedback, and its fused step.
 
     G = g + residual;   sent = top-k of G;   residual = G - sent
 
-A plain implementation reads the data five times or more. Here one pass adds the gradient, collects what reaches the
-threshold remembered from the last step, and clears it, block by block while the block is in cache; then the candidates
-are trimmed to exactly k, and the few surplus ones are put back.
+A plain implementation reads the data five times or more. Here one pass adds the gradient, collects the entries that
+reach the threshold remembered from the last step, and clears them, block by block while the block is in cache; then
+the candidates are trimmed to exactly k, and the few surplus ones are put back.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headway.kernels import candidates, device, feedback, radix, scatter, values
-from headway.kernels._lanes import INF_KEY, collect
+from headway.kernels import device, feedback, radix, scatter, select, values
+from headway.kernels._lanes import INF_KEY
 from headway.kernels._threads import chunks, run
 from headway.kernels.arrays import as_array, check_buffer, check_dtype, check_k, flat_raw, uses_torch
-from headway.kernels.candidates import SMALLEST_KEY, Buffers, Candidates, Picked
-from headway.kernels.gain import GainCurve, curve_from_counts, gain_curve
+from headway.kernels.gain import GainCurve, curve_from_counts
+from headway.kernels.radix import INF_BIN
+from headway.kernels.select import SMALLEST_KEY, Buffers, Candidates, Picked
 from headway.kernels.threshold import Threshold
 from headway.kernels.values import ValueFormat
 
 _SURPLUS = 32
-"""One entry in this many may be a surplus candidate, or as many as are wanted: with more, counting is cheaper."""
+"""Up to numel / _SURPLUS surplus candidates, or k if that is more, are accepted: beyond it, counting is cheaper."""
 
 
 class Selection(NamedTuple):
-    """What a step sends. The tensors live in buffers of the memory and are valid until its next step."""
+    """The entries that a step sends. The tensors are views of the memory's buffers, valid until its next step."""
 
     indices: Tensor
     """Ascending; int32, or int64 where numel needs it."""
@@ -38,20 +39,19 @@ class Selection(NamedTuple):
     """The entries of G at those indices, float32, before rounding to the value format."""
     payload: Tensor
     """The values in their value format: the bytes for the wire."""
-    gain_curve: GainCurve | None
 
 
 class Memory:
-    """The residual of one flat gradient, and all that is kept for it from step to step.
+    """The residual of one flat gradient, and the state kept with it from step to step.
 
     After every step ``sent + residual == gradient + residual before``: to the bit with fp32 values, and to rounding
     with the others. What the value format rounds away stays in the residual. Inf and NaN are sent if they are among
-    the top k and dropped if not; they never stay behind.
+    the top k and dropped if not; they never stay in the residual.
 
     Args:
-        numel: How many entries the gradient has.
-        residual: The tensor to use instead of a new one, for instance a part of a larger one; it keeps its content.
-        device: Where to make the residual.
+        numel: Number of entries of the gradient.
+        residual: Tensor to use instead of a new one, for instance a slice of a larger one; it keeps its content.
+        device: Device of a new residual.
 
     >>> memory = Memory(4)
     >>> memory.select(torch.tensor([1.0, -5.0, 2.0, 0.5]), k=1).indices
@@ -67,13 +67,13 @@ class Memory:
         self.residual = residual
         self.threshold = Threshold()
         self.has_nonfinite = False
-        """Whether the last gradient that was accumulated left Inf or NaN in the residual, until ``take`` drops them."""
+        """Whether the residual has Inf or NaN from the last accumulated gradient; ``take`` drops them."""
         self._buffers = Buffers()
         self._taken, self._error = (torch.empty(0, device=residual.device) for _ in range(2))
         self._payload = torch.empty(0, dtype=torch.uint8, device=residual.device)
 
     def accumulate(self, gradient: Tensor) -> None:
-        """Add the gradient to the residual, and select nothing."""
+        """Add the gradient to the residual without selecting anything."""
         self._check(gradient)
         if not uses_torch(self.residual):
             residual, raw = self._array, flat_raw(gradient)
@@ -83,29 +83,55 @@ class Memory:
             self.residual.add_(gradient.detach().reshape(-1))
             self.has_nonfinite = not bool(self.residual.isfinite().all())
 
-    def select(
-        self, gradient: Tensor, k: int, *, value_format: ValueFormat = "fp32", with_gain_curve: bool = False
-    ) -> Selection:
+    def accumulate_with_gain_curves(self, gradient: Tensor) -> tuple[GainCurve, GainCurve]:
+        """Add the gradient to the residual; return the gain curves of the gradient alone and of the sum.
+
+        **Cost**: one pass over gradient and residual. **Error**: that of ``gain_curve``.
+
+        >>> memory = Memory(4)
+        >>> memory.accumulate(torch.tensor([0.0, 2.0, 0.0, 0.0]))
+        >>> of_gradient, of_sum = memory.accumulate_with_gain_curves(torch.tensor([3.0, 0.0, 0.0, 0.0]))
+        >>> of_gradient.energy, of_sum.energy
+        (9.0, 13.0)
+        """
+        if uses_torch(self.residual):
+            self.accumulate(gradient)
+            return device.gain_curve(gradient), device.gain_curve(self.residual)
+        self._check(gradient)
+        residual, raw = self._array, flat_raw(gradient)
+        parts = chunks(residual.size)
+        counts = [radix.new_counts() for _ in parts]
+        energies = run(
+            lambda number, part: feedback.accumulate_and_count_both(residual[part], raw[part], counts[number]), parts
+        )
+        totals = radix.total(counts)
+        self.has_nonfinite = bool(totals[INF_BIN:, 1].any())
+        of_gradient, of_sum = (
+            curve_from_counts(totals[:, column], residual.size, sum(energy[column] for energy in energies))
+            for column in range(2)
+        )
+        return of_gradient, of_sum
+
+    def select(self, gradient: Tensor, k: int, *, value_format: ValueFormat = "fp32") -> Selection:
         """Add the gradient, take the exact top k of the sum out of the residual, and return it.
 
         **Cost**: one pass over gradient and residual when the remembered threshold holds, three when it does not; two
-        without one, or when the gain curve is wanted, which counts every entry.
+        without one.
         """
         self._check(gradient)
         k = check_k(k, self.residual.numel())
-        values.value_bytes(k, value_format)  # an unknown format must not cost a gradient
+        values.value_bytes(k, value_format)  # raises for an unknown format, before anything changes
         if k == 0 or uses_torch(self.residual):
             self.accumulate(gradient)
-            curve = gain_curve(self.residual) if with_gain_curve else None
             indices, taken = device.extract_topk(self.residual, k)
         else:
-            picked, curve = self._pick(flat_raw(gradient), k, with_gain_curve)
+            picked = self._pick(flat_raw(gradient), k)
             indices, taken = torch.from_numpy(picked.indices), torch.from_numpy(picked.values)
         self.has_nonfinite = False
-        return Selection(indices, taken, self._encode(indices, taken, value_format), curve)
+        return Selection(indices, taken, self._encode(indices, taken, value_format))
 
     def take(self, indices: Tensor, *, value_format: ValueFormat = "fp32") -> Selection:
-        """Take the entries at indices chosen elsewhere, each named once, out of the residual, and return them."""
+        """Take the entries at the given distinct indices out of the residual, and return them."""
         k = indices.numel()
         values.value_bytes(k, value_format)
         if self._taken.numel() < k:
@@ -114,10 +140,10 @@ class Memory:
         scatter.clear(self.residual, indices)
         if self.has_nonfinite:
             self.drop_nonfinite()
-        return Selection(indices, taken, self._encode(indices, taken, value_format), None)
+        return Selection(indices, taken, self._encode(indices, taken, value_format))
 
     def put_back(self, selection: Selection) -> None:
-        """Undo the taking of a selection with fp32 values, except for Inf and NaN."""
+        """Add a selection with fp32 values back to the residual, except for Inf and NaN."""
         taken = selection.values.clone()
         device.drop_nonfinite(taken)
         scatter.scatter_add(self.residual, selection.indices, taken)
@@ -142,22 +168,18 @@ class Memory:
         if gradient.device != self.residual.device:
             raise ValueError(f"gradient is on {gradient.device}, but this memory is on {self.residual.device}")
 
-    def _pick(
-        self, gradient: npt.NDArray[np.generic], k: int, with_gain_curve: bool
-    ) -> tuple[Picked, GainCurve | None]:
-        key = None if with_gain_curve else self.threshold.guess(k)
-        picked, curve = None, None
-        if key is not None:
-            picked = self._pick_in_one_pass(gradient, k, key)
+    def _pick(self, gradient: npt.NDArray[np.generic], k: int) -> Picked:
+        key = self.threshold.guess(k)
+        picked = None if key is None else self._pick_in_one_pass(gradient, k, key)
         if picked is None:
-            picked, curve = self._pick_by_counting(gradient if key is None else gradient[:0], k, with_gain_curve)
+            picked = self._pick_by_counting(gradient if key is None else gradient[:0], k)
         self.threshold.observe(int(picked.key), k)
         if picked.key >= INF_KEY:
             self.drop_nonfinite()
-        return picked, curve
+        return picked
 
     def _pick_in_one_pass(self, gradient: npt.NDArray[np.generic], k: int, key: np.uint32) -> Picked | None:
-        """Try the remembered threshold; on a miss, leave the residual with the gradient added, and return None."""
+        """Try the remembered threshold; on a miss, return None, with the gradient added to the residual."""
         residual = self._array
         parts = chunks(residual.size)
         rooms = self._buffers.reserve(parts, k + max(k, residual.size // _SURPLUS))
@@ -173,31 +195,16 @@ class Memory:
         found = run(extract, parts)
         if all(complete) and (key == SMALLEST_KEY or sum(part.values.size for part in found) >= k):
             return self._buffers.pick(found, k, residual, clear=True, from_key=key)
-        candidates.restore(found, residual)
+        select.restore(found, residual)
         return None
 
-    def _pick_by_counting(
-        self, gradient: npt.NDArray[np.generic], k: int, with_gain_curve: bool
-    ) -> tuple[Picked, GainCurve | None]:
-        """Find the threshold in a histogram of the sum; an empty gradient has been added already."""
+    def _pick_by_counting(self, gradient: npt.NDArray[np.generic], k: int) -> Picked:
+        """Find the threshold in a histogram of the sum; an empty gradient means that it is already added."""
         residual = self._array
         parts = chunks(residual.size)
         counts = [radix.new_counts() for _ in parts]
-        energies = run(
-            lambda number, part: feedback.accumulate_and_count(residual[part], gradient[part], counts[number]), parts
-        )
-        totals = radix.total(counts)
-        curve = curve_from_counts(totals, residual.size, sum(energies)) if with_gain_curve else None
-        inside = radix.find_bin(totals, k)
-        key = max(inside.key, SMALLEST_KEY)
-        rooms = self._buffers.reserve(parts, inside.num_above + inside.num_inside)
-
-        def extract(number: int, part: slice) -> Candidates:
-            offsets, found = rooms[number]
-            num_found = collect(residual[part], key, True, offsets, found)
-            return Candidates(part.start, offsets[:num_found], found[:num_found])
-
-        return self._buffers.pick(run(extract, parts), k, residual, clear=True, inside=inside), curve
+        run(lambda number, part: feedback.accumulate_and_count(residual[part], gradient[part], counts[number]), parts)
+        return self._buffers.pick_counted(residual, parts, counts, k, clear=True)
 
     def _encode(self, indices: Tensor, taken: Tensor, value_format: ValueFormat) -> Tensor:
         """Return the values in their format; leave what it rounds away in the residual."""
@@ -211,7 +218,7 @@ class Memory:
         payload, error = self._payload[:num_bytes], self._error[:k]
         values.encode_values(taken, value_format, out=payload)
         values.decode_values(payload, k, value_format, out=error)
-        device.drop_nonfinite(error)  # where a whole block arrives as NaN, its finite values were not sent
+        device.drop_nonfinite(error)  # if a block arrives as NaN, its finite values were not sent
         torch.sub(taken, error, out=error)
         device.drop_nonfinite(error)
         scatter.scatter_add(self.residual, indices, error)

@@ -1,8 +1,8 @@
 """Counter-based uniform noise: a function of (seed, step, rank, position), so that a run can be repeated.
 
-A 64-bit key is mixed from (seed, step, rank); each block of 2048 positions gets a key of its own from it, and each
-position a 32-bit hash of its place in the block, keyed twice. Nothing is carried from one number to the next, so the
-loop uses vector registers, and any block can be made on any thread.
+A 64-bit key is mixed from (seed, step, rank, tensor). Each block of 2048 positions derives its own key from it, and
+each position gets a 32-bit hash of its offset in the block, keyed twice. No number depends on the one before it, so the
+loop uses vector registers, and any thread can compute any block.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def splitmix(state: int) -> int:
 
 
 def noise_key(seed: int, step: int, rank: int, tensor: int = 0) -> int:
-    """Return the key of one tensor's noise: another seed, step, rank or tensor gives noise independent of it."""
+    """Return the key of one tensor's noise; different seeds, steps, ranks or tensors give independent noise."""
     key = 0
     for number in (seed, step, rank, tensor):
         key = splitmix(key ^ (number & MASK_64))

@@ -1,18 +1,18 @@
-"""Stochastic quantisers: unbiased, with bits that are really packed; and sign with norm.
+"""Stochastic quantisers with packed bits, which are unbiased; and sign with mean magnitude.
 
-A value becomes ``code = floor(x / d + zero + u)``, u uniform in [0, 1), and arrives as ``(code - zero) * d``: its
-expectation is x, and a value of the grid stays as it is. Codes have 8, 4, 2 or 1 bits:
+A value becomes ``code = floor(x / d + zero + u)``, u uniform in [0, 1), and decodes to ``(code - zero) * d``: its
+expectation is x, and a value of the grid is unchanged. Codes have 8, 4, 2 or 1 bits:
 
 | bits | Q | zero | values |
 |---|---|---|---|
 | 8, 4, 2 | 2^(bits-1) - 1 | 2^(bits-1) | -Q d ... 0 ... Q d; zero stays zero |
 | 1 | 1/2 | 1/2 | -d/2, d/2 |
 
-With a scale (``step=None``) each block of 2048 has its own d = max|x| / Q, sent along as fp32; with a fixed absolute
-step d is the same everywhere and nothing but codes travels, but what exceeds Q d saturates.
+With a scale (``step=None``) each block of 2048 has its own d = max|x| / Q, sent along as fp32. With a fixed absolute
+step d is the same everywhere and only codes are sent, but values beyond Q d saturate.
 
-The error of a scaled quantiser is relative to the block's largest entry; that of a fixed step is absolute, which is
-what extrapolation (ECD) needs.
+The error of a scaled quantiser is relative to the block's largest entry; that of a fixed step is absolute, which
+extrapolation (ECD) requires.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from headway.kernels.arrays import (
     uses_torch,
 )
 from headway.kernels.noise import MASK_64, block_key, unit
-from headway.kernels.packing import pack, unpack
 from headway.kernels.values import largest_magnitude
 
 BITS = (8, 4, 2, 1)
@@ -61,10 +60,10 @@ def quantized_bytes(numel: int, bits: int, *, step: float | None = None) -> int:
 def quantize(x: Tensor, bits: int, key: int, *, step: float | None = None, out: Tensor) -> int:
     """Write the codes of ``x`` into ``out``, which has ``quantized_bytes`` bytes; return how many values saturated.
 
-    ``key`` comes from ``noise_key(seed, step, rank)``. A scaled block with an Inf or NaN arrives as NaN throughout.
+    ``key`` comes from ``noise_key(seed, step, rank)``. A scaled block with an Inf or NaN decodes to NaN throughout.
     With a fixed step Inf saturates and NaN becomes zero; both are counted.
 
-    **Cost**: two reads of x from cache, one from memory. **Error**: unbiased, except for what saturates; the variance
+    **Cost**: two reads of x from cache, one from memory. **Error**: unbiased, except for saturated values; the variance
     of a value is at most d²/4.
     """
     check_message(out, quantized_bytes(x.numel(), bits, step=step), "out")
@@ -83,10 +82,10 @@ def quantize(x: Tensor, bits: int, key: int, *, step: float | None = None, out: 
 
 
 def quantize_sign(x: Tensor, *, out: Tensor) -> None:
-    """Write sign(x) times the mean magnitude of its block, as one bit a value; ``dequantize`` with one bit reads it.
+    """Write sign(x) times the mean magnitude of its block, one bit per value; ``dequantize`` with ``bits=1`` reads it.
 
     **Error**: biased; a contraction, |C(x) - x|² = (1 - |x|₁² / (n |x|²)) |x|² in each block of n. Zero counts as
-    positive. A block with an Inf or NaN arrives as NaN throughout.
+    positive. A block with an Inf or NaN decodes to NaN throughout.
     """
     check_message(out, quantized_bytes(x.numel(), 1), "out")
     out[-4:].zero_()  # the padding
@@ -104,10 +103,10 @@ def quantize_sign(x: Tensor, *, out: Tensor) -> None:
 
 
 def dequantize(message: Tensor, bits: int, *, step: float | None = None, out: Tensor) -> None:
-    """Read a quantised tensor into the float32 tensor ``out``.
+    """Decode a quantised tensor into the float32 tensor ``out``.
 
     Raises:
-        MessageError: The message has another length than ``out.numel()`` values take.
+        MessageError: The message does not have the length of ``out.numel()`` values.
     """
     num_bytes = quantized_bytes(out.numel(), bits, step=step)
     if message.numel() != num_bytes:
@@ -143,9 +142,51 @@ def _parts(message: npt.NDArray[np.uint8], numel: int, step: float | None) -> tu
 
 
 def _of_part(part: slice, bits: int, scales: Any, codes: Any) -> tuple[int, Any, Any]:
-    """Return the number of the first block of a chunk, and its scales and codes: chunks start at blocks."""
+    """Return the number of the first block of a chunk, and its scales and codes; chunks start at block boundaries."""
     first, last = part.start // BLOCK, -(-part.stop // BLOCK)
     return first, scales[first:last], codes[part.start * bits // 8 : -(-part.stop * bits // 8)]
+
+
+@kernel
+def _pack(codes: Any, bits: int, packed: Any) -> None:
+    """Fill ``packed``, the first code in the lowest bits; written out, so that the loops vectorise."""
+    num_bytes = codes.size * bits // 8
+    if bits == 4:
+        for i in range(num_bytes):
+            packed[i] = codes[2 * i] | (codes[2 * i + 1] << 4)
+    elif bits == 2:
+        for i in range(num_bytes):
+            packed[i] = codes[4 * i] | (codes[4 * i + 1] << 2) | (codes[4 * i + 2] << 4) | (codes[4 * i + 3] << 6)
+    else:
+        for i in range(num_bytes):
+            low = codes[8 * i] | (codes[8 * i + 1] << 1) | (codes[8 * i + 2] << 2) | (codes[8 * i + 3] << 3)
+            high = codes[8 * i + 4] | (codes[8 * i + 5] << 1) | (codes[8 * i + 6] << 2) | (codes[8 * i + 7] << 3)
+            packed[i] = low | (high << 4)
+    if num_bytes < packed.size:
+        last = 0
+        for i in range(num_bytes * 8 // bits, codes.size):
+            last |= codes[i] << ((i * bits) % 8)
+        packed[num_bytes] = last
+
+
+@kernel
+def _unpack(packed: Any, bits: int, codes: Any) -> None:
+    """Undo ``_pack``."""
+    num_bytes = codes.size * bits // 8
+    if bits == 4:
+        for i in range(num_bytes):
+            codes[2 * i] = packed[i] & 15
+            codes[2 * i + 1] = packed[i] >> 4
+    elif bits == 2:
+        for i in range(num_bytes):
+            for j in range(4):
+                codes[4 * i + j] = (packed[i] >> (2 * j)) & 3
+    else:
+        for i in range(num_bytes):
+            for j in range(8):
+                codes[8 * i + j] = (packed[i] >> j) & 1
+    for i in range(num_bytes * 8 // bits, codes.size):
+        codes[i] = (packed[num_bytes] >> ((i * bits) % 8)) & ((1 << bits) - 1)
 
 
 @kernel
@@ -168,14 +209,14 @@ def _encode_block(block: Any, inverse: Any, bits: int, mixed_key: Any, codes: An
         value = block[i] if block[i] == block[i] else np.float32(0)
         level = min(max(value * inverse, -half_range), half_range) + shift
         below = np.floor(level)
-        # u < rest rather than floor(level + zero + u): a sum of that size would round u, and move what is exact.
+        # u < rest rather than floor(level + zero + u): a sum of that size would round u, and change exact values.
         goes_up = np.float32(unit(low_key, high_key, i) < level - below)
         codes[i] = np.uint8(np.int32(offset + below + goes_up))
 
 
 @kernel
 def _count_saturated(block: Any, limit: Any) -> int:
-    """Count what lies beyond the limit, or is NaN."""
+    """Count the values that are beyond the limit or NaN."""
     count = 0
     for i in range(block.size):
         count += not abs(block[i]) <= limit
@@ -202,10 +243,10 @@ def _quantize(x: Any, bits: int, key: Any, first_block: int, fixed: Any, scales:
             inverse = half_range / scale if scale > 0 else np.float32(0)
         if inverse > 0:
             _encode_block(block, inverse, bits, block_key(key, first_block + number), codes)
-        else:  # all zero, or not finite: the scale says it all
+        else:  # all zero, or not finite: only the scale matters
             codes[:] = np.uint8(_zero(bits))
         if bits < 8:
-            pack(codes, bits, target)
+            _pack(codes, bits, target)
     return saturated
 
 
@@ -225,7 +266,7 @@ def _quantize_sign(x: Any, scales: Any, packed: Any) -> None:
         scales[number] = np.float32(np.nan) if np.isnan(largest_magnitude(block)) else _mean_magnitude(block)
         for i in range(block.size):
             codes[i] = block[i] >= 0
-        pack(codes[: block.size], 1, packed[number * BLOCK // 8 : (number + 1) * BLOCK // 8])
+        _pack(codes[: block.size], 1, packed[number * BLOCK // 8 : (number + 1) * BLOCK // 8])
 
 
 @kernel
@@ -237,7 +278,7 @@ def _dequantize(scales: Any, packed: Any, bits: int, fixed: Any, out: Any) -> No
         source = packed[number * BLOCK * bits // 8 : (number + 1) * BLOCK * bits // 8]
         codes = source if bits == 8 else buffer[: block.size]
         if bits < 8:
-            unpack(source, bits, codes)
+            _unpack(source, bits, codes)
         scale = fixed * half_range if fixed > 0 else scales[number]
         for i in range(block.size):
             block[i] = (np.float32(codes[i]) - zero) / half_range * scale

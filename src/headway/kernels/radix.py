@@ -2,10 +2,11 @@
 
 The key of an entry (its bits without the sign) has 31 bits. Level one counts the upper 15 of them: 8 bits of exponent
 and 7 of mantissa, so that a bin spans less than 0.8% of its magnitude. Level two counts the lower 16 bits of those
-entries that share the bin of interest. Two counts name the k-th largest key exactly, whatever the distribution.
+entries that share the bin of interest. Two counts give the k-th largest key exactly, for any distribution.
 
-Counting uses two interleaved histograms: runs of equal entries (zeros, mostly) would otherwise wait for their own
-last store. 25M entries, one thread, with the addition of the gradient and the energy: 17 ms, 26 ms when 98% are zero.
+Counting uses two interleaved histograms: in runs of equal entries (mostly zeros) each increment would otherwise wait
+for the previous store. 25M entries, one thread, with the addition of the gradient and the energy: 17 ms, 26 ms when 98%
+are zero.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ Counts = npt.NDArray[np.uint32] | npt.NDArray[np.int64]
 
 
 class Bin(NamedTuple):
-    """Where the k-th largest key lies after level one."""
+    """The bin of level one that holds the k-th largest key."""
 
     number: int
     """Its upper 15 bits."""
     num_above: int
-    """Entries in higher bins: all of them belong to the top k."""
+    """Number of entries in higher bins: all of them belong to the top k."""
     num_inside: int
-    """Entries in this bin: some of them do."""
+    """Number of entries in this bin: some of them belong to the top k."""
 
     @property
     def key(self) -> np.uint32:
@@ -44,7 +45,7 @@ class Bin(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Where the top k ends: entries with a larger key are in, and of those with this key the first few."""
+    """The end of the top k: larger keys are in it, and of the entries with this key the first ``num_ties_in``."""
 
     key: np.uint32
     num_ties_in: int
@@ -67,20 +68,39 @@ def _bin_of(value: Any) -> Any:
 
 
 @kernel
-def count_block(block: Any, bins: Any, counts: Any) -> None:
-    """Add a block of exactly ``SCAN_BLOCK`` entries to ``counts``; ``bins`` is scratch for as many."""
+def _bins_of(block: Any, bins: Any) -> None:
     for i in range(SCAN_BLOCK):
         bins[i] = _bin_of(block[i])
+
+
+@kernel
+def count_block(block: Any, bins: Any, counts: Any) -> None:
+    """Add a block of exactly ``SCAN_BLOCK`` entries to ``counts``; ``bins`` is scratch for as many."""
+    _bins_of(block, bins)
     for i in range(0, SCAN_BLOCK, 2):
         counts[bins[i], 0] += np.uint32(1)
         counts[bins[i + 1], 1] += np.uint32(1)
 
 
 @kernel
-def count_tail(tail: Any, counts: Any) -> None:
-    """Add any number of entries, one by one."""
+def count_two_blocks(first: Any, second: Any, bins: Any, counts: Any) -> None:
+    """Count one block in column 0 and another in column 1; ``bins`` is scratch for both.
+
+    Stores to the two histograms alternate, like those to the interleaved ones, and need no more cache.
+    """
+    first_bins, second_bins = bins[:SCAN_BLOCK], bins[SCAN_BLOCK:]
+    _bins_of(first, first_bins)
+    _bins_of(second, second_bins)
+    for i in range(SCAN_BLOCK):
+        counts[first_bins[i], 0] += np.uint32(1)
+        counts[second_bins[i], 1] += np.uint32(1)
+
+
+@kernel
+def count_tail(tail: Any, column: int, counts: Any) -> None:
+    """Add any number of entries to a column, one by one."""
     for i in range(tail.size):
-        counts[_bin_of(tail[i]), 0] += np.uint32(1)
+        counts[_bin_of(tail[i]), column] += np.uint32(1)
 
 
 @kernel
@@ -90,7 +110,7 @@ def count(x: Any, counts: Any) -> None:
     tail = x.size - x.size % SCAN_BLOCK
     for at in range(0, tail, SCAN_BLOCK):
         count_block(x[at : at + SCAN_BLOCK], bins, counts)
-    count_tail(x[tail:], counts)
+    count_tail(x[tail:], 0, counts)
 
 
 @kernel
@@ -111,7 +131,7 @@ def bin_totals(counts: Counts) -> npt.NDArray[np.int64]:
 def find_bin(counts: Counts, k: int) -> Bin:
     """Return the bin that holds the k-th largest entry, 1 <= k <= number of entries."""
     totals = bin_totals(counts)
-    totals[INF_BIN] = totals[INF_BIN:].sum()  # all NaN tie, and NaN shares its lowest bin with Inf
+    totals[INF_BIN] = totals[INF_BIN:].sum()  # all NaN tie, and their lowest bin is that of Inf
     totals[INF_BIN + 1 :] = 0
     number, above = _find(totals, k)
     return Bin(int(number), int(above), int(totals[number]))
@@ -119,7 +139,7 @@ def find_bin(counts: Counts, k: int) -> Bin:
 
 @kernel
 def clamped_key(value: Any) -> Any:
-    """Return the key of a value, the same one for every NaN."""
+    """Return the key of a value, which is the same for every NaN."""
     return min(float_bits(value) & KEY_MASK, NAN_KEY)
 
 
@@ -135,7 +155,7 @@ def _count_low_bits_of(values: Any, number: Any, counts: Any) -> None:
 def count_low_bits(values: Any, number: Any, counts: Any) -> None:
     """Count the lower 16 bits of the keys whose upper 15 bits are ``number``, a uint32.
 
-    Few are: runs of entries are looked at together, and one by one only where there is one.
+    Few are, so runs of entries are tested as a whole first.
     """
     tail = values.size - values.size % RUN
     for at in range(0, tail, RUN):
@@ -161,9 +181,9 @@ def _count_near_of(values: Any, from_key: Any, counts: Any) -> int:
 
 @kernel
 def count_near(values: Any, from_key: Any, counts: Any) -> int:
-    """Count the keys from ``from_key`` on one by one, as far as the counts reach, and return how many there are.
+    """Count each key from ``from_key`` on, as far as ``counts`` reaches, and return the number of keys counted.
 
-    No key is below ``from_key``, and most are far above: runs without a near one are passed over.
+    No key is below ``from_key``, and most are far above: runs without a near one are skipped.
     """
     num_near = 0
     tail = values.size - values.size % RUN
@@ -178,7 +198,7 @@ def count_near(values: Any, from_key: Any, counts: Any) -> int:
 
 
 def find_cut_near(counts: npt.NDArray[np.uint32], from_key: int, k_near: int) -> Cut:
-    """Return the end of the top k, given the counts of near keys and how many of those are in."""
+    """Return the end of the top k, given the counts of near keys and how many of those belong to it."""
     distance, above = _find(counts, k_near)
     return Cut(np.uint32(from_key + int(distance)), int(k_near - above), int(counts[int(distance)]))
 

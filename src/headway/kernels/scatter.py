@@ -1,4 +1,4 @@
-"""Between a dense buffer and entries at given indices: gather, clear, scatter-add."""
+"""Entries of a dense buffer at given indices: gather, clear, scatter-add."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def scatter_add(dense: Tensor, indices: Tensor, values: Tensor) -> None:
     """Add each value to ``dense`` at its index, in order.
 
     Every entry of the result is a sum in the order of the calls: ranks that add the same messages in the same order,
-    rank 0's first, hold the same bits afterwards.
+    rank 0's first, end up with the same bits.
 
     **Cost**: one read and one write of the cache line of every index.
     """
@@ -58,12 +58,12 @@ def _check(dense: Tensor, indices: Tensor) -> None:
 
 
 def _in_range(dense: Tensor, indices: Tensor) -> Any:
-    """Return the indices as an array; none may lie outside, because a loop does not look."""
+    """Return the indices as an array, checked, because the loops do not check bounds."""
     positions = as_array(indices)
     lowest, highest = _range(positions)
     if lowest < 0 or highest >= dense.numel():
         outside = lowest if lowest < 0 else highest
-        raise ValueError(f"index {outside} is outside of a buffer of {dense.numel()} entries")
+        raise ValueError(f"index {outside} is outside a buffer of {dense.numel()} entries")
     return positions
 
 

@@ -1,4 +1,4 @@
-"""The threshold remembered from the last step: what makes a selection one pass."""
+"""The threshold remembered from the last step, which allows a selection in one pass."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.kernels._lanes import INF_KEY
-from headway.kernels.candidates import SMALLEST_KEY
+from headway.kernels.select import SMALLEST_KEY
 
 _MIN_MARGIN = 1 << 15
-"""In units of keys, of which there are 2^23 an octave: between 0.2% and 0.4% of the threshold."""
+"""In units of keys, 2^23 per octave: between 0.2% and 0.4% of the threshold."""
 
 _MAX_MARGIN = 1 << 22
 _DEVIATIONS = 3.0
@@ -20,9 +20,9 @@ _NEWEST = 0.4
 
 @dataclass
 class Threshold:
-    """Guesses the key of the k-th largest entry from those of the last steps.
+    """Predicts the key of the k-th largest entry from those of the last steps.
 
-    The guess follows the trend from step to step, lowered by three times the usual deviation from it, so that it is
+    The guess follows the trend from step to step, minus three times the mean deviation from it, so that it is
     rarely too high (a miss costs two more passes) and rarely much too low (a surplus candidate costs nanoseconds).
     """
 
@@ -30,25 +30,21 @@ class Threshold:
     trend: float = 0.0
     deviation: float = 0.0
     num_picked: int = 0
-    """The k it was seen with; 0 before the first step."""
+    """The k of the last step; 0 before the first step."""
 
     def guess(self, k: int) -> np.uint32 | None:
-        """Return a key that the k-th largest entry probably reaches, or None without experience of a like k."""
+        """Return a key that the k-th largest entry probably reaches, or None without a step of similar k."""
         if not (self.num_picked and 0.95 * k <= self.num_picked <= 1.05 * k):
             return None
         margin = min(max(_DEVIATIONS * self.deviation, _MIN_MARGIN), _MAX_MARGIN)
         return np.uint32(min(max(self.key + self.trend - margin, int(SMALLEST_KEY)), int(INF_KEY)))
 
-    def forget(self) -> None:
-        """Make the next selection start without a guess."""
-        self.num_picked = 0
-
     def observe(self, key: int, k: int) -> None:
-        """Learn the exact key of the k-th largest entry."""
+        """Record the exact key of the k-th largest entry."""
         if key >= INF_KEY:
-            return  # a step that overflowed says nothing of the next
+            return  # a step that overflowed says nothing about the next
         change = key - self.key
-        if abs(change) > _MAX_MARGIN:  # a jump, not a trend: start anew
+        if abs(change) > _MAX_MARGIN:  # a jump, not a trend: start over
             self.trend = self.deviation = 0.0
         else:
             self.deviation += _NEWEST * (abs(change - self.trend) - self.deviation)

@@ -1,4 +1,4 @@
-"""Value formats: how the values of a message travel.
+"""Value formats: how the values of a message are encoded.
 
 | format | bytes for k values | error of each value |
 |---|---|---|
@@ -6,8 +6,8 @@
 | fp16 | 2 k, padded to a multiple of 4 | half a unit in the last of 11 bits; finite values saturate at 65504 |
 | int8 | k + 4 ceil(k / 2048), padded | at most 1/254 of the largest magnitude in its block of 2048 |
 
-Inf and NaN arrive as they are in fp32 and fp16. An int8 block that has one arrives as NaN throughout, so that whoever
-looks for overflow still sees it.
+Inf and NaN are preserved in fp32 and fp16. An int8 block that contains one decodes to NaN throughout, so that overflow
+is still detected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from headway.errors import MessageError
 from headway.kernels import device
-from headway.kernels._jit import bits_float, float_bits, kernel
+from headway.kernels._jit import HALF_INF_BITS, HALF_MAGNITUDE, bits_float, float_bits, kernel
 from headway.kernels._lanes import INF_KEY, KEY_MASK
 from headway.kernels.arrays import (
     SCALE_BLOCK,
@@ -31,14 +31,13 @@ from headway.kernels.arrays import (
     padded,
     uses_torch,
 )
-from headway.kernels.half import INF_BITS, MAGNITUDE
 
 ValueFormat = Literal["fp32", "fp16", "int8"]
 VALUE_FORMATS: tuple[ValueFormat, ...] = get_args(ValueFormat)
 
 _LEVELS = np.float32(127)
 _SMALLEST_SCALE = SMALLEST_NORMAL * _LEVELS
-"""Below it, 127 / scale overflows: such values are sent as zeros."""
+"""Below it, 127 / scale overflows: the block is sent as zeros."""
 
 
 def value_bytes(k: int, value_format: ValueFormat) -> int:
@@ -77,7 +76,7 @@ def decode_values(payload: Tensor, k: int, value_format: ValueFormat, *, out: Te
     """Read k values into the float32 tensor ``out``.
 
     Raises:
-        MessageError: The payload has another length than k values of this format.
+        MessageError: The payload does not have the length of k values in this format.
     """
     num_bytes = value_bytes(k, value_format)
     if payload.numel() != num_bytes:
@@ -101,10 +100,10 @@ def _int8_parts(payload: Any, k: int) -> tuple[Any, Any]:
 
 @kernel
 def _saturate(values: Any, halves: Any) -> None:
-    """Turn the Inf that a finite value overflowed to into the largest finite number."""
+    """Replace each Inf that a finite value overflowed to by the largest finite number."""
     for i in range(values.size):
-        overflowed = (halves[i] & MAGNITUDE) == INF_BITS and (float_bits(values[i]) & KEY_MASK) < INF_KEY
-        halves[i] -= np.uint16(overflowed)  # the number below Inf, in bits
+        overflowed = (halves[i] & HALF_MAGNITUDE) == HALF_INF_BITS and (float_bits(values[i]) & KEY_MASK) < INF_KEY
+        halves[i] -= np.uint16(overflowed)  # the largest finite number is one bit pattern below Inf
 
 
 @kernel

@@ -19,9 +19,9 @@ _warm = False
 
 
 def warm_up() -> None:
-    """Compile every kernel, or load it from the cache: some ten seconds once on a machine, half a second after that.
+    """Compile every kernel, or load it from the cache: about ten seconds once per machine, half a second after that.
 
-    Called by ``attach`` and by the CLI, so that no training step pays for it. Calling it again costs nothing.
+    Called by ``attach`` and by the CLI, so that no training step has to compile. Further calls do nothing.
     """
     global _warm
     if _warm:
@@ -32,13 +32,14 @@ def warm_up() -> None:
         for _ in range(2):  # without a remembered threshold, and with one
             memory.select(x.to(dtype), 30)
         memory.accumulate(x.to(dtype))
+        memory.accumulate_with_gain_curves(x.to(dtype))
+        gain_curve(x.to(dtype))
     memory.select(torch.full_like(x, torch.inf), 1)
     for value_format in VALUE_FORMATS:
         selection = memory.select(x, 30, value_format=value_format)
         decode_values(selection.payload, 30, value_format, out=selection.values)
         memory.take(selection.indices)
     memory.select(torch.zeros_like(x), x.numel())
-    gain_curve(x)
     for k in (1, 30, 1000):  # plain indices, words, bytes
         indices = select_topk(x, k)
         message = torch.empty(index_bytes(x.numel(), k), dtype=torch.uint8)

@@ -1,7 +1,7 @@
 import numba
 import numpy as np
 
-from headway.kernels.half import bfloat_to_float, half_to_float
+from headway.kernels._jit import bfloat_to_float, half_to_float
 
 
 @numba.njit
