@@ -1,6 +1,6 @@
-"""Our collectives against Gloo's own, on emulated hosts; and what one costs where there is no network at all.
+"""Our collectives against Gloo's own, on emulated hosts; and the cost of a call without a network.
 
-A cell is a number of hosts, a link and a payload: what each rank holds when the collective is over. Contenders whose
+A cell is a number of hosts, a link and a payload: what each rank holds at the end. Contenders whose
 alpha-beta time is more than 1.6 times that of the best are left out of a cell.
 """
 
@@ -21,8 +21,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headway.collectives import ALGORITHMS, NATIVE, Collective, build_for, cost
-from headway.lab import Lab, Link, SaturationWarning, Scenario
+from headway.collectives import ALGORITHMS, NATIVE, Collective, build_for, critical_path
+from headway.lab import Lab, LinkSpec, SaturationWarning, Scenario
 
 FOLDER = Path(__file__).parent
 NUM_HOSTS = (4, 6, 8)
@@ -34,7 +34,7 @@ HOPELESS = 1.6
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Where a collective runs, and with how much."""
+    """Network, collective and payload of a measurement."""
 
     collective: str
     num_hosts: int
@@ -43,15 +43,16 @@ class Cell:
     num_bytes: int
 
     @property
-    def link(self) -> Link:
+    def link(self) -> LinkSpec:
         """The link between any two hosts."""
-        return Link(latency_s=self.latency_ms / 1e3, bandwidth_bps=self.mbps * 1e6)
+        return LinkSpec(latency_s=self.latency_ms / 1e3, bandwidth_bps=self.mbps * 1e6)
 
     def predicted_s(self, algorithm: str) -> float:
         """Return the alpha-beta time of an algorithm of ours."""
         collective = Collective(self.collective)
         num_bytes = self.num_bytes // self.num_hosts if collective is Collective.ALL_GATHER else self.num_bytes
-        return cost(build_for(collective, algorithm, self.num_hosts, num_bytes), self.link, num_bytes)
+        path = critical_path(build_for(collective, algorithm, self.num_hosts, num_bytes))
+        return path.num_rounds * self.latency_ms / 1e3 + path.num_payloads * num_bytes * 8 / (self.mbps * 1e6)
 
     def contenders(self) -> list[str]:
         """Return the algorithms worth a measurement here, and native."""
@@ -62,7 +63,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What was measured in a cell: seconds by algorithm."""
+    """Measured seconds by algorithm in a cell."""
 
     cell: Cell
     seconds: dict[str, float]
@@ -94,7 +95,7 @@ def cells_of(num_hosts: int, latency_ms: float, mbps: float) -> list[Cell]:
 
 
 def measure(cells: list[Cell], num_calls: int) -> list[Outcome]:
-    """Run all contenders of cells that share a network, in one go."""
+    """Run all contenders of the cells of one network in one run."""
     contenders = [(cell.collective, name, cell.num_bytes) for cell in cells for name in cell.contenders()]
     seconds: dict[tuple[str, int], dict[str, float]] = {}
 
@@ -130,12 +131,12 @@ def dispatch_us() -> dict[str, float]:
 
 
 def size(num_bytes: int) -> str:
-    """Return a payload as people say it."""
+    """Return a payload size as text."""
     return f"{num_bytes // 1024} kB" if num_bytes < 1 << 20 else f"{num_bytes >> 20} MB"
 
 
 def table_of(outcomes: Iterable[Outcome]) -> Table:
-    """Show the best of ours in every cell."""
+    """Return a table of our best algorithm in every cell."""
     table = Table("collective", "hosts", "ms", "Mbps", "payload", "best", "ms", "Gloo ms", "faster", "over alpha-beta")
     for outcome in outcomes:
         cell = outcome.cell
@@ -155,7 +156,7 @@ def table_of(outcomes: Iterable[Outcome]) -> Table:
 
 
 def verdicts(outcomes: list[Outcome]) -> list[str]:
-    """Hold the outcomes against what is asked for; a line each."""
+    """Compare the outcomes with the targets; one line each."""
     far = [outcome for outcome in outcomes if outcome.cell.latency_ms >= 20]
     lines = []
     for what, worst, limit, holds in (
@@ -176,8 +177,8 @@ def verdicts(outcomes: list[Outcome]) -> list[str]:
 
 def main(
     quick: Annotated[bool, typer.Option(help="One network only.")] = False,
-    calls: Annotated[int, typer.Option(help="Calls a contender; the median counts.")] = 3,
-    output: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("build/collectives.json"),
+    calls: Annotated[int, typer.Option(help="Calls per algorithm; the median counts.")] = 3,
+    output: Annotated[Path, typer.Option(help="Output file.")] = Path("build/collectives.json"),
 ) -> None:
     """Measure, print a table, and write the figures; benchmarks/collectives_map.py draws them."""
     console = Console()

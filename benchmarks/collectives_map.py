@@ -1,4 +1,4 @@
-"""Draw which algorithm won where, from the figures of ``benchmarks/collectives.py``: one picture a collective."""
+"""Draw which algorithm won where, from the figures of ``benchmarks/collectives.py``: one picture per collective."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def main(
     figures: Annotated[Path, typer.Option(help="What the benchmark wrote.")] = Path("build/collectives.json"),
     folder: Annotated[Path, typer.Option(help="Where the pictures go.")] = Path("docs/pictures"),
 ) -> None:
-    """Draw one picture a collective, and print the tables of the docs as Markdown."""
+    """Draw one picture per collective, and print the tables of the docs as Markdown."""
     outcomes = load(figures)
     folder.mkdir(parents=True, exist_ok=True)
     for collective in ("all_reduce", "all_gather", "broadcast"):

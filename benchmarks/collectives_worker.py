@@ -1,4 +1,4 @@
-"""What the hosts do in ``benchmarks/collectives.py``: every contender in turn, on one agreed clock.
+"""What the hosts do in ``benchmarks/collectives.py``: every contender in turn, on a shared clock.
 
 The hosts of a lab share one monotonic clock, so ranks start a call at the same agreed moment, and what is measured
 is the time until the last rank has the result: since the last rank started, or the root of a broadcast. Rank 0
@@ -24,7 +24,7 @@ LONG_S = 1.0
 
 
 def gather(executor: Executor, values: list[float]) -> torch.Tensor:
-    """Return every rank's values, a row each."""
+    """Return all ranks' values, one row per rank."""
     return executor.all_gather(torch.tensor(values, dtype=torch.float64), "one_shot")
 
 
@@ -62,7 +62,7 @@ def measure(
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Return how long a call takes on this rank."""
+    """Return the time of a call on this rank."""
     start = time.monotonic()
     call()
     return time.monotonic() - start

@@ -1,4 +1,4 @@
-"""How well are exchange times foretold? Every exchange, on emulated networks, against what it then takes.
+"""How accurate are predicted exchange times? Every exchange, on emulated networks, against the measured time.
 
 Targets: median error at most 10%, 90th percentile at most 25%, over 4 and 8 hosts, 1, 20 and 50 ms, 40, 100 and 1000
 Mbps, all exchanges, ratios 0.001 to 0.1.
@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headway.lab import Lab, Link, Scenario
+from headway.lab import Lab, LinkSpec, Scenario
 
 WORKER = Path(__file__).with_name("costs_worker.py")
 HOSTS, LATENCIES_MS, RATES_MBPS = (4, 8), (1, 20, 50), (40, 100, 1000)
@@ -34,7 +34,7 @@ def run(num_hosts: int, latency_ms: float, mbps: float) -> list[dict[str, Any]]:
         if line.startswith("{"):
             rows.append(json.loads(line))
 
-    link = Link(latency_s=latency_ms / 1e3, bandwidth_bps=mbps * 1e6)
+    link = LinkSpec(latency_s=latency_ms / 1e3, bandwidth_bps=mbps * 1e6)
     with Lab(num_hosts, Scenario(link=link)) as lab:
         result = lab.run([sys.executable, str(WORKER)], output=collect, timeout_s=TIMEOUT_S)
     if result.exit_code != 0:
@@ -45,7 +45,7 @@ def run(num_hosts: int, latency_ms: float, mbps: float) -> list[dict[str, Any]]:
 
 def error(row: dict[str, Any]) -> float:
     """Return by how much a prediction was off, relative to what was measured."""
-    return row["foretold_s"] / row["seconds"] - 1
+    return row["predicted_s"] / row["seconds"] - 1
 
 
 def summary(rows: list[dict[str, Any]], by: str) -> Table:
@@ -69,7 +69,7 @@ def main(
     latency_ms: Annotated[list[int], typer.Option(help="Latencies, in ms.")] = LATENCIES_MS,
     mbps: Annotated[list[int], typer.Option(help="Bandwidths, in Mbps.")] = RATES_MBPS,
 ) -> None:
-    """Foretell and measure on every network; fail if a target is missed."""
+    """Predict and measure on every network; fail if a target is missed."""
     console = Console()
     networks = list(itertools.product(hosts, latency_ms, mbps))
     rows: list[dict[str, Any]] = []

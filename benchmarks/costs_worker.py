@@ -1,4 +1,4 @@
-"""What the hosts do in ``benchmarks/costs.py``: calibrate, foretell every exchange, and then run it.
+"""What the hosts do in ``benchmarks/costs.py``: calibrate, predict the cost of every exchange, and then run it.
 
 Rank 0 prints a line of JSON for the calibration, and one for each plan.
 """
@@ -32,7 +32,7 @@ NUMELS = (800, 32, 51_200, 64, 1_605_632, 512, 5_120, 10)
 RATIOS = (0.001, 0.01, 0.1)
 NUM_WARM_UP, NUM_RUNS = 2, 3
 LONG_S = 1.0
-"""What takes longer is run once."""
+"""Exchanges that take longer run once."""
 
 
 def plans() -> list[Plan]:
@@ -40,7 +40,9 @@ def plans() -> list[Plan]:
     made = []
     for exchange in EXCHANGES:
         plan = Plan(exchange=exchange, fusion="step")
-        made += [Plan(exchange=exchange, ratio=r, fusion="step") for r in RATIOS] if plan.sends_some else [plan]
+        made += (
+            [Plan(exchange=exchange, ratio=r, fusion="step") for r in RATIOS] if plan.description.uses_ratio else [plan]
+        )
     return made
 
 
@@ -70,7 +72,7 @@ def measure(channel: ExecutorChannel, plan: Plan) -> float:
 
 
 def main() -> None:
-    """Foretell, then measure."""
+    """Predict, then measure."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     executor = Executor(timeout_s=120)
@@ -81,11 +83,11 @@ def main() -> None:
     if executor.rank == 0:
         print(json.dumps({"link": asdict(calibration.link), "overhead": asdict(calibration.overhead)}), flush=True)
     for plan in plans():
-        foretold = model.of(plan, Shape(NUMELS))
+        predicted = model.of(plan, Shape(NUMELS))
         seconds = measure(channel, plan)
         if executor.rank == 0:
-            row = {"exchange": plan.exchange, "ratio": plan.ratio if plan.sends_some else 1.0, "seconds": seconds}
-            print(json.dumps(row | {"foretold_s": foretold.seconds, "cost": asdict(foretold)}), flush=True)
+            row = {"exchange": plan.exchange, "ratio": plan.sent_ratio, "seconds": seconds}
+            print(json.dumps(row | {"predicted_s": predicted.seconds, "cost": asdict(predicted)}), flush=True)
     dist.barrier()
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""How true is the lab? Raw TCP and Gloo against the configured link, and the relay's own load.
+"""How accurate is the lab? Raw TCP and Gloo against the configured link, and the relay's own load.
 
 The figures are measured over configured: 1.00 is a network exactly as asked for.
 """
@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headway.lab import Action, Lab, Link, Phase, RelayLoad, SaturationWarning, Scenario, When
+from headway.lab import Action, Lab, LinkSpec, Phase, RelayLoad, SaturationWarning, Scenario, When
 
 WORKER = str(Path(__file__).with_name("lab_worker.py"))
 LATENCIES_MS = (1, 5, 20, 50)
@@ -49,8 +49,8 @@ class Row:
 
 
 def scenario(latency_ms: float, mbps: float) -> Scenario:
-    """Return one link for all."""
-    return Scenario(link=Link(latency_s=latency_ms / 1e3, bandwidth_bps=mbps * 1e6))
+    """Return a scenario with one link for all pairs."""
+    return Scenario(link=LinkSpec(latency_s=latency_ms / 1e3, bandwidth_bps=mbps * 1e6))
 
 
 def run(num_hosts: int, link: Scenario, *args: object) -> tuple[list[dict[str, float]], RelayLoad]:
@@ -70,7 +70,7 @@ def run(num_hosts: int, link: Scenario, *args: object) -> tuple[list[dict[str, f
 
 
 def bench_latency() -> list[Row]:
-    """Time a byte to and fro."""
+    """Time round trips of a byte."""
     rows = []
     for latency_ms in LATENCIES_MS:
         (sender, _), load = run(2, scenario(latency_ms, 1000), "ping", 2)
@@ -95,7 +95,7 @@ def bench_latency() -> list[Row]:
 
 
 def bench_bulk(num_hosts: int, latency_ms: float, mbps: float, tolerance: float | None) -> Row:
-    """Send all the time: rank 0 to rank 1, or everybody to the next; the slowest counts."""
+    """Send continuously: rank 0 to rank 1, or every rank to the next; the slowest counts."""
     results, load = run(num_hosts, scenario(latency_ms, mbps), "bulk", 4.5, "one" if num_hosts == 2 else "all")
     measured = min(result["mbps"] for result in results if "mbps" in result)
     return Row(
@@ -145,8 +145,8 @@ def bench_phase_change() -> Row:
         if action.phase == 0:
             started_s.append(time.monotonic())
 
-    phases = (Phase(start=When(at_s=0)), Phase(start=When(at_s=1.5), link=Link(latency_s=0.030)))
-    changing = Scenario(link=Link(latency_s=0.005, bandwidth_bps=1e9), phases=phases)
+    phases = (Phase(start=When(at_s=0)), Phase(start=When(at_s=1.5), link=LinkSpec(latency_s=0.030)))
+    changing = Scenario(link=LinkSpec(latency_s=0.005, bandwidth_bps=1e9), phases=phases)
     lines: list[str] = []
     with Lab(2, changing, on_action=note) as lab:
         lab.run([sys.executable, WORKER, "ping", "3"], output=lambda _, line: lines.append(line), timeout_s=60)
@@ -167,12 +167,12 @@ def bench_phase_change() -> Row:
 
 
 def bench_all(console: Console, *, with_gloo: bool) -> list[Row]:
-    """Run everything, with a word on each."""
+    """Run all measurements, and print each."""
     rows: list[Row] = []
 
     def note(new: list[Row]) -> None:
         for row in new:
-            console.print(f"[dim]{row.what}: {row.measured:.2f} {row.unit}, {row.ratio:.3f} of what it should be")
+            console.print(f"[dim]{row.what}: {row.measured:.2f} {row.unit}, {row.ratio:.3f} of the expected value")
         rows.extend(new)
 
     note(bench_latency())
@@ -211,7 +211,7 @@ def show(rows: list[Row], console: Console) -> None:
 
 def main(
     json_path: Annotated[Path, typer.Option("--json", help="Where to write the figures.")] = Path("build/lab.json"),
-    gloo: Annotated[bool, typer.Option(help="Time Gloo's collectives too; they take half of the time.")] = True,
+    gloo: Annotated[bool, typer.Option(help="Time Gloo's collectives too; they take half of the run time.")] = True,
 ) -> None:
     """Measure the lab; about six minutes."""
     console = Console(width=140)

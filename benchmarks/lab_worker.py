@@ -38,7 +38,7 @@ def connect() -> socket.socket:
 
 
 def ping(seconds: float) -> dict[str, object]:
-    """Rank 0 sends a byte round the ring of two, again and again; return (when, one-way ms) of each."""
+    """Rank 0 repeatedly sends a byte around the ring of two; return (time, one-way ms) of each."""
     if RANK == 1:
         with accept() as connection:
             while byte := connection.recv(1):
@@ -55,7 +55,7 @@ def ping(seconds: float) -> dict[str, object]:
 
 
 def bulk(seconds: float, senders: str) -> dict[str, object]:
-    """Send to the next rank for some seconds; return the rate at which bytes came in, past the first third."""
+    """Send to the next rank for some seconds; return the rate of bytes received after the first third."""
     is_sender = senders == "all" or RANK == 0
     result: dict[str, object] = {}
 

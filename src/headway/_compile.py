@@ -1,4 +1,4 @@
-"""How loops are compiled: by numba, without the GIL, cached on disk."""
+"""Compiles loops by numba, without the GIL, cached on disk."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def compiled(function: F, **options: Any) -> F:
     """Compile a loop over arrays.
 
-    It releases the GIL, so that Python goes on while it runs; it is cached, so that only the first process on a machine
-    compiles it; it keeps to IEEE semantics, because NaN must stay NaN.
+    It releases the GIL, so that other threads go on while it runs; it is cached, so that only the first process on a
+    machine compiles it; it follows IEEE semantics, because NaN must stay NaN.
     """
     options = {"nogil": True, "error_model": "numpy", **options}
     try:
@@ -29,13 +29,13 @@ def compiled(function: F, **options: Any) -> F:
 
 
 def cache_folder(function: Callable[..., Any]) -> Path | None:
-    """Return where a compiled function is cached; None if nothing can be written, and every process compiles it."""
+    """Return where a compiled function is cached; None if nothing can be written and every process compiles it."""
     path = getattr(function, "stats", None) and function.stats.cache_path  # type: ignore[attr-defined]
     return Path(path) if path else None
 
 
 def _drop_stale_cache(function: Callable[..., Any], folder: Path) -> None:
-    """Delete what is cached of a function if any file of its package has changed since.
+    """Delete the cached code of a function if any file of its package has changed since.
 
     numba compares a cached function with its own file only, yet functions inline each other across files: after an
     edit or an upgrade that touches one of them, the others would go on running the old code.

@@ -1,7 +1,7 @@
-"""Everything Headway raises for reasons that are neither the caller's nor a bug of ours.
+"""The exceptions that Headway raises for reasons other than a wrong argument or a bug.
 
     HeadwayError
-    ├── LabError          the lab cannot run here, or broke
+    ├── LabError          the lab cannot run here, or failed
     ├── MessageError      a message from a peer is malformed
     ├── MismatchError     ranks are about to do different things (found in debug mode)
     └── PeerLost          a rank is gone, or has not answered before the deadline
@@ -16,17 +16,17 @@ from typing import Any
 
 
 class HeadwayError(Exception):
-    """The root of the tree."""
+    """The base class."""
 
 
 class LabError(HeadwayError):
-    """The lab is not possible on this machine, or has broken down; the message says what is missing."""
+    """The lab cannot run on this machine, or has failed; the message says what is missing."""
 
 
 class MessageError(HeadwayError):
     """A message is malformed: wrong length, counts that do not add up, an index out of range or order.
 
-    Nothing of such a message has been used. ``peer`` is the rank that sent it, where that is known.
+    No part of such a message has been used. ``peer`` is the rank that sent it, if known.
     """
 
     def __init__(self, reason: str, *, peer: int | None = None) -> None:
@@ -40,7 +40,7 @@ class MessageError(HeadwayError):
 
 
 class MismatchError(HeadwayError):
-    """Ranks are about to do different things; ``intents`` holds every rank's, in order of rank."""
+    """Ranks are about to do different things; ``intents`` holds what each was about to do, in order of rank."""
 
     def __init__(self, intents: Sequence[str]) -> None:
         self.intents = tuple(intents)
@@ -52,9 +52,9 @@ class MismatchError(HeadwayError):
 
 
 class PeerLost(HeadwayError):
-    """Ranks are gone, or have not answered before the deadline; ``ranks`` names them, alike on all ranks still there.
+    """Ranks are gone, or have not answered before the deadline; ``ranks`` holds the same ranks on all that are left.
 
-    No rank is named where all others are there, but went on without this one, which came too late.
+    It is empty on a rank that came too late, and that all others have given up on.
     """
 
     def __init__(self, ranks: Iterable[int], doing: str, after_s: float | None = None) -> None:

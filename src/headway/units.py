@@ -46,12 +46,12 @@ def parse_share(text: str) -> float:
     """
     share = _parse(text, {"": 1.0, "%": 0.01}, "a share", "2%")
     if share > 1:
-        raise ValueError(f"{text!r} is more than all of it: a share is at most 100%")
+        raise ValueError(f"{text!r} is too large: a share is at most 100%")
     return share
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration for people.
+    """Return a duration as text.
 
     >>> format_duration(0.02), format_duration(0.0015), format_duration(75)
     ('20 ms', '1.5 ms', '75 s')
@@ -61,7 +61,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_rate(bits_per_second: float) -> str:
-    """Return a bandwidth for people.
+    """Return a bandwidth as text.
 
     >>> format_rate(1e9), format_rate(40e6), format_rate(float("inf"))
     ('1 Gbps', '40 Mbps', 'unlimited')
@@ -75,7 +75,7 @@ def format_rate(bits_per_second: float) -> str:
 
 
 def format_bytes(number: float) -> str:
-    """Return bytes for people.
+    """Return a number of bytes as text.
 
     >>> format_bytes(116_173_522), format_bytes(74_900), format_bytes(12)
     ('116 MB', '74.9 kB', '12 B')

@@ -1,17 +1,21 @@
-"""Every collective on real ranks: right, bitwise equal, and repeatable."""
+"""Every collective on real ranks: correct, bitwise equal, and repeatable."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 import time
+from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from headway.collectives import ALGORITHMS, NATIVE, Collective, Executor
-
-pytestmark = pytest.mark.pool
+from headway.collectives import ALGORITHMS, NATIVE, Collective, Executor, build_for
+from headway.lab import Lab, LinkSpec, Scenario, possible
+from tests import forked
 
 ALL_REDUCE = [*ALGORITHMS[Collective.ALL_REDUCE], NATIVE]
 ALL_GATHER = [*ALGORITHMS[Collective.ALL_GATHER], NATIVE]
@@ -32,77 +36,69 @@ def bits(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
-def reduce_everything(dtype: torch.dtype, sizes: tuple[int, ...]) -> dict:
+def check_all_reduce(dtype: torch.dtype, sizes: tuple[int, ...], tolerance: float) -> dict[tuple, str]:
+    """Compare every sum with its parts; return hashes of the sums."""
+    hashes = {}
     with Executor(timeout_s=TIMEOUT_S) as executor:
-        return {
-            (algorithm, numel, repeat): executor.all_reduce(
-                tensor_of(executor.rank + 10 * repeat, numel, dtype), algorithm
-            )
-            for algorithm in ALL_REDUCE
-            for numel in sizes
-            for repeat in range(3)
-        }
-
-
-def check_sums(results: list[dict], num_ranks: int, dtype: torch.dtype, tolerance: float) -> None:
-    for (algorithm, numel, repeat), result in results[0].items():
-        parts = [tensor_of(rank + 10 * repeat, numel, dtype).double() for rank in range(num_ranks)]
-        expected = torch.stack(parts).sum(0)
-        torch.testing.assert_close(result.double(), expected, rtol=tolerance, atol=tolerance * num_ranks)
-        for other in results[1:]:
-            assert bits(other[algorithm, numel, repeat]) == bits(result), algorithm
+        ranks = range(executor.num_ranks)
+        for numel in sizes:
+            parts = torch.stack([tensor_of(rank + 10 * r, numel, dtype) for r in range(3) for rank in ranks])
+            parts = parts.view(3, executor.num_ranks, numel)
+            for algorithm, repeat in product(ALL_REDUCE, range(3)):
+                found = executor.all_reduce(parts[repeat, executor.rank].clone(), algorithm)
+                limits = {"rtol": tolerance, "atol": tolerance * executor.num_ranks}
+                torch.testing.assert_close(found.double(), parts[repeat].double().sum(0), **limits, msg=algorithm)
+                hashes[algorithm, numel, repeat] = hashlib.sha256(bits(found)).hexdigest()
+    return hashes
 
 
 @pytest.mark.parametrize("num_ranks", NUM_RANKS)
 def test_all_reduce_is_the_sum_on_all_ranks_to_the_bit(pool, num_ranks):
-    results = pool.run(reduce_everything, torch.float32, SIZES, num_ranks=num_ranks)
-    check_sums(results, num_ranks, torch.float32, 1e-6)
+    hashes = pool.run(check_all_reduce, torch.float32, SIZES, 1e-6, num_ranks=num_ranks)
+    assert len(hashes[0]) == len(ALL_REDUCE) * len(SIZES) * 3
+    assert hashes == [hashes[0]] * num_ranks
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 8])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 4e-3), (torch.bfloat16, 3e-2)])
 def test_half_precision_sums_are_equal_to_the_bit_too(pool, dtype, tolerance, num_ranks):
-    results = pool.run(reduce_everything, dtype, (5, 1001), num_ranks=num_ranks)
-    check_sums(results, num_ranks, dtype, tolerance)
+    hashes = pool.run(check_all_reduce, dtype, (5, 1001), tolerance, num_ranks=num_ranks)
+    assert hashes == [hashes[0]] * num_ranks
 
 
-def gather_everything() -> dict:
+def check_all_gather() -> int:
+    """Compare everything gathered with all messages; return how often."""
+    num_checks = 0
     with Executor(timeout_s=TIMEOUT_S) as executor:
-        return {
-            (algorithm, numel, dtype): executor.all_gather(tensor_of(executor.rank, numel, dtype), algorithm)
-            for algorithm in ALL_GATHER
-            for numel in SIZES
-            for dtype in (torch.uint8, torch.float32)
-            for _repeat in range(3)
-        }
+        for numel, dtype in product(SIZES, (torch.uint8, torch.float32)):
+            messages = torch.stack([tensor_of(rank, numel, dtype) for rank in range(executor.num_ranks)])
+            for algorithm, _repeat in product(ALL_GATHER, range(3)):
+                assert torch.equal(executor.all_gather(messages[executor.rank], algorithm), messages), algorithm
+                num_checks += 1
+    return num_checks
 
 
 @pytest.mark.parametrize("num_ranks", NUM_RANKS)
 def test_all_gather_returns_every_message_in_order_of_rank(pool, num_ranks):
-    for result in pool.run(gather_everything, num_ranks=num_ranks):
-        for (_, numel, dtype), everyone in result.items():
-            assert everyone.shape == (num_ranks, numel)
-            for rank in range(num_ranks):
-                assert torch.equal(everyone[rank], tensor_of(rank, numel, dtype))
+    assert pool.run(check_all_gather, num_ranks=num_ranks) == [6 * len(SIZES) * len(ALL_GATHER)] * num_ranks
 
 
-def broadcast_everything() -> dict:
+def check_broadcast() -> int:
+    """Compare everything received with the tensor of the root; return how often."""
+    num_checks = 0
     with Executor(timeout_s=TIMEOUT_S) as executor:
-        return {
-            (algorithm, numel, root): executor.broadcast(
-                tensor_of(executor.rank, numel, torch.uint8), root % executor.num_ranks, algorithm
-            )
-            for algorithm in BROADCAST
-            for numel in (0, 1, 5, 1_000_003)
-            for root in (0, 1, 2, 0)
-        }
+        for numel, root in product((0, 1, 5, 1_000_003), (0, 1, 2, 0)):
+            own, sent = (tensor_of(rank, numel, torch.uint8) for rank in (executor.rank, root % executor.num_ranks))
+            for algorithm in BROADCAST:
+                found = executor.broadcast(own.clone(), root % executor.num_ranks, algorithm)
+                assert torch.equal(found, sent), (algorithm, root)
+                num_checks += 1
+    return num_checks
 
 
 @pytest.mark.parametrize("num_ranks", NUM_RANKS)
-def test_broadcast_gives_everybody_the_tensor_of_the_root(pool, num_ranks):
-    for result in pool.run(broadcast_everything, num_ranks=num_ranks):
-        for (algorithm, numel, root), tensor in result.items():
-            assert torch.equal(tensor, tensor_of(root % num_ranks, numel, torch.uint8)), (algorithm, root)
+def test_broadcast_gives_all_ranks_the_tensor_of_the_root(pool, num_ranks):
+    assert pool.run(check_broadcast, num_ranks=num_ranks) == [16 * len(BROADCAST)] * num_ranks
 
 
 def exchange_with_neighbours(graph: list[list[int]]) -> dict[int, torch.Tensor]:
@@ -115,7 +111,7 @@ def exchange_with_neighbours(graph: list[list[int]]) -> dict[int, torch.Tensor]:
 @pytest.mark.parametrize(
     "graph", [[[]], [[1], [0]], [[1, 2], [0], [0]], [[1, 4], [0, 2], [1, 3], [2, 4], [3, 0]], [[1], [0], []]]
 )
-def test_neighbours_get_each_other_and_nobody_else(pool, graph):
+def test_neighbours_get_only_each_others_messages(pool, graph):
     for rank, messages in enumerate(pool.run(exchange_with_neighbours, graph, num_ranks=len(graph))):
         assert sorted(messages) == sorted(graph[rank])
         for peer, message in messages.items():
@@ -143,7 +139,7 @@ def test_nan_and_inf_come_through_and_are_equal_to_the_bit(pool, num_ranks):
 
 
 def hurry_and_dawdle(algorithm: str) -> list[float]:
-    """Calls without a pause between them, while one rank after the other is late."""
+    """Calls without a pause between them, with a different rank late each time."""
     with Executor(timeout_s=TIMEOUT_S) as executor:
         sums = []
         for call in range(24):
@@ -156,7 +152,7 @@ def hurry_and_dawdle(algorithm: str) -> list[float]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS[Collective.ALL_REDUCE])
-def test_ranks_that_run_ahead_disturb_nobody(pool, algorithm):
+def test_ranks_that_run_ahead_do_not_disturb_others(pool, algorithm):
     expected = [value for call in range(24) for value in (3.0 * call + 3, float(call % 3))]
     assert pool.run(hurry_and_dawdle, algorithm, num_ranks=3) == [expected] * 3
 
@@ -186,14 +182,14 @@ def test_concurrent_collectives_do_not_mix(pool):
 
 
 def forgetful(scratch_bytes: int) -> list[int]:
-    """More kinds of calls than memory allows to keep, again and again; return what was kept after each."""
+    """Make more kinds of calls than fit in memory, repeatedly; return the memory in use after each."""
     with Executor(timeout_s=TIMEOUT_S, scratch_bytes=scratch_bytes) as executor:
         kept = []
         for call in range(90):
             numel = 1000 * (1 + call % 7)
             result = executor.all_reduce(torch.ones(numel), ("ring", "tree", "star")[call // 3 % 3])
             assert torch.equal(result, torch.full((numel,), float(executor.num_ranks)))
-            kept.append(executor.scratch_bytes)
+            kept.append(executor._lanes.num_bytes)
         return kept
 
 
@@ -202,7 +198,7 @@ LARGEST_LANE = 7000 * 4 * (1 + 3)  # a star's server among four
 
 @pytest.mark.parametrize("scratch_bytes", [0, 30_000, LARGEST_LANE, 300_000])
 def test_memory_for_buffers_is_bounded(pool, scratch_bytes):
-    """Ranks need different amounts, a star's server most: they must forget the same lanes all the same."""
+    """Ranks need different amounts, the server of a star most: they must still forget the same lanes."""
     ranks = pool.run(forgetful, scratch_bytes, num_ranks=4)
     assert ranks == [ranks[0]] * 4
     assert 0 < min(ranks[0]) <= max(ranks[0]) <= max(scratch_bytes, LARGEST_LANE)
@@ -217,7 +213,7 @@ def one_after_the_other() -> list[float]:
     return sums
 
 
-def test_executors_can_be_made_one_after_the_other(pool):
+def test_executors_can_follow_each_other(pool):
     assert pool.run(one_after_the_other, num_ranks=3) == [[3.0] * 4] * 3
 
 
@@ -229,7 +225,7 @@ def with_gradients() -> list[list[float]]:
         ] + [executor.broadcast(torch.nn.Parameter(torch.ones(3)), 1, algorithm).tolist() for algorithm in BROADCAST]
 
 
-def test_parameters_can_be_sent_as_they_are(pool):
+def test_parameters_that_require_gradients_can_be_sent(pool):
     for results in pool.run(with_gradients, num_ranks=2):
         assert results == [[2.0] * 3] * (2 * len(ALL_REDUCE)) + [[1.0] * 3] * len(BROADCAST)
 
@@ -247,7 +243,7 @@ def test_a_group_of_some_ranks_has_ranks_of_its_own(pool):
     assert pool.run(in_a_subgroup, num_ranks=4) == [[], [0, 2, 5, 5, 5, 5], [], [1, 2, 5, 5, 5, 5]]
 
 
-def odd_layouts() -> list[torch.Tensor]:
+def unusual_layouts() -> list[torch.Tensor]:
     with Executor(timeout_s=TIMEOUT_S) as executor:
         matrix = torch.arange(12.0).view(3, 4).t()
         every_second = torch.arange(10.0)[::2]
@@ -262,9 +258,9 @@ def odd_layouts() -> list[torch.Tensor]:
         ]
 
 
-def test_any_shape_and_stride_will_do(pool):
+def test_any_shape_and_stride_is_accepted(pool):
     matrix = torch.arange(12.0).view(3, 4).t()
-    for reduced, strided, gathered, native, sent, summed, received in pool.run(odd_layouts, num_ranks=2):
+    for reduced, strided, gathered, native, sent, summed, received in pool.run(unusual_layouts, num_ranks=2):
         assert torch.equal(reduced, 2 * matrix)
         assert torch.equal(strided, 2 * torch.arange(10.0)[::2])
         assert torch.equal(gathered, torch.stack([matrix, matrix]))
@@ -294,7 +290,7 @@ def misuse() -> list[str]:
     return messages
 
 
-def test_wrong_use_is_a_value_error_that_says_what_to_do(pool):
+def test_misuse_is_a_value_error_that_says_what_to_do(pool):
     for messages in pool.run(misuse, num_ranks=2):
         assert messages == [
             "timeout_s is 0, but a deadline must lie ahead: give seconds above 0",
@@ -314,7 +310,7 @@ def test_without_a_process_group_it_says_what_to_call():
         Executor()
 
 
-def test_some_ranks_can_add_up_without_the_others(pool):
+def test_a_sum_over_some_ranks_does_not_need_the_others(pool):
     results = pool.run(reduce_among, num_ranks=5)
     for rank in (0, 2, 3, 4):
         for algorithm, total in results[rank].items():
@@ -324,7 +320,7 @@ def test_some_ranks_can_add_up_without_the_others(pool):
 
 
 def reduce_among() -> dict[str, list[float]]:
-    """Rank 1 does nothing, and nobody waits for it."""
+    """Rank 1 does nothing, and no rank waits for it."""
     executor = Executor(timeout_s=TIMEOUT_S)
     if executor.rank == 1:
         return {}
@@ -342,7 +338,7 @@ def reduce_among() -> dict[str, list[float]]:
         ((0, 3), "ring", "must be 2 of 0 to 2, ascending"),
     ],
 )
-def test_ranks_that_cannot_be_are_refused(pool, among, algorithm, message):
+def test_impossible_ranks_are_rejected(pool, among, algorithm, message):
     assert all(message in said for said in pool.run(reduce_wrongly, among, algorithm, num_ranks=3))
 
 
@@ -353,3 +349,25 @@ def reduce_wrongly(among: tuple[int, ...], algorithm: str) -> str:
         except ValueError as error:
             return str(error)
     return "nothing was wrong"
+
+
+@pytest.mark.lab
+@pytest.mark.skipif(possible.missing() is not None, reason=str(possible.missing()))
+def test_the_bytes_between_hosts_are_those_of_the_schedules():
+    algorithms, numel, num_calls = ["ring", "two_shot", "one_shot"], 250_000, 4
+    sums_checked = []
+    with Lab(4, Scenario(link=LinkSpec(latency_s=0.005, bandwidth_bps=500e6))) as lab:
+        script = Path(__file__).with_name("scripts") / "count.py"
+        command = forked.command(script, json.dumps(algorithms), str(numel), str(num_calls))
+        result = lab.run(command, output=lambda _rank, line: sums_checked.append(line), timeout_s=60)
+    assert result.exit_code == 0, result.tails
+    assert sums_checked.count("all sums are right") == 4
+    expected = torch.zeros(4, 4)
+    for algorithm in algorithms:
+        schedule = build_for(Collective.ALL_REDUCE, algorithm, 4, 4 * numel)
+        bounds = schedule.bounds(numel)
+        for transfer in schedule.transfers:
+            num_entries = bounds[transfer.stop] - bounds[transfer.start]
+            expected[transfer.src, transfer.dst] += 4 * num_entries * num_calls
+    counted = torch.from_numpy(result.counters.num_bytes).float()
+    torch.testing.assert_close(counted, expected, rtol=0.05, atol=2e5)

@@ -1,16 +1,12 @@
-"""Schedules proved right for every N up to 64 without a socket, and wrong ones found."""
+"""Schedules proved correct for every N up to 64 without a socket, and wrong ones rejected."""
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 import pytest
 import torch.distributed as dist
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from headway import MismatchError, PeerLost
 from headway.collectives import (
     ALGORITHMS,
     Collective,
@@ -18,7 +14,6 @@ from headway.collectives import (
     ScheduleError,
     Transfer,
     build,
-    neighbour_exchange,
     verify,
 )
 from headway.collectives.program import Program, Send, Settle, Take, lower
@@ -57,35 +52,6 @@ def test_a_broadcast_is_right_from_every_root(num_ranks):
 def test_a_chain_is_right_for_every_number_of_chunks(num_chunks):
     for num_ranks in (1, 2, 3, 8):
         verify(build(Collective.BROADCAST, "chain", num_ranks, num_chunks=num_chunks))
-
-
-@given(data=st.data())
-@settings(max_examples=50, deadline=None)
-def test_a_neighbour_exchange_is_right_on_any_graph(data):
-    num_ranks = data.draw(st.integers(1, 64))
-    pairs = st.tuples(st.integers(0, num_ranks - 1), st.integers(0, num_ranks - 1))
-    graph = [set() for _ in range(num_ranks)]
-    for a, b in data.draw(st.lists(pairs, max_size=200)):
-        if a != b:
-            graph[a].add(b)
-            graph[b].add(a)
-    schedule = neighbour_exchange(graph)
-    verify(schedule)
-    assert len(schedule.transfers) == sum(map(len, graph))
-
-
-@pytest.mark.parametrize(
-    ("graph", "message"),
-    [
-        ([], "no ranks"),
-        ([[1], [0, 2], []], "1 has neighbour 2, but 2 lacks 1"),
-        ([[0]], "its own neighbour"),
-        ([[4], []], "rank 0 has neighbour 4, but ranks go from 0 to 1"),
-    ],
-)
-def test_a_graph_that_makes_no_sense_is_refused(graph, message):
-    with pytest.raises(ValueError, match=message):
-        neighbour_exchange(graph)
 
 
 def all_reduce_of(*rounds: list[Transfer], num_ranks: int = 2, num_chunks: int = 1) -> Schedule:
@@ -134,12 +100,12 @@ def swaps(*pairs: tuple[int, int]) -> list[Transfer]:
     return [Transfer(src, dst, 0, 1, reduce=True) for a, b in pairs for src, dst in ((a, b), (b, a))]
 
 
-def test_sums_in_another_order_are_found():
+def test_sums_in_different_orders_are_found():
     verify(all_reduce_of(swaps((0, 1), (2, 3)), swaps((0, 2), (1, 3)), num_ranks=4))
     # Here ranks 0 and 1 add (0 + 3) + (1 + 2), ranks 2 and 3 add (1 + 2) + (0 + 3).
     rank, number, _, text = culprit(all_reduce_of(swaps((0, 3), (1, 2)), swaps((0, 1), (2, 3)), num_ranks=4))
     assert (rank, number) == (2, None)
-    assert "in another order" in text
+    assert "in a different order" in text
 
 
 @pytest.mark.parametrize(
@@ -152,7 +118,7 @@ def test_sums_in_another_order_are_found():
         (Transfer(0, 1, 1, 1), "chunks go from 0 to 0"),
     ],
 )
-def test_transfers_that_cannot_be_are_found(transfer, message):
+def test_impossible_transfers_are_found(transfer, message):
     assert message in culprit(all_reduce_of([transfer]))[3]
 
 
@@ -181,10 +147,10 @@ def test_ranks_that_wait_for_each_other_are_found():
     assert "rank 1 never gets to send it" in text
 
 
-def test_a_send_that_nobody_receives_is_found():
+def test_a_send_without_a_receive_is_found():
     schedule = build(Collective.BROADCAST, "tree", 2)
-    deaf = [lower(schedule, 0), Program(1, (), ())]
-    assert "nobody receives it" in culprit(schedule, deaf)[3]
+    unreceived = [lower(schedule, 0), Program(1, (), ())]
+    assert "no rank receives it" in culprit(schedule, unreceived)[3]
 
 
 def test_a_program_that_forgets_to_take_is_found():
@@ -217,7 +183,7 @@ def test_a_send_that_outlives_the_program_is_found():
 
 
 def test_a_copy_that_may_land_under_a_send_is_found():
-    """Rank 0 sends its part to rank 1; a copy of the sum from rank 2 might come before rank 1 has got it."""
+    """Rank 0 sends its part to rank 1; a copy of the sum from rank 2 might arrive before rank 1 has received it."""
     rounds = (
         (Transfer(0, 2, 0, 1, reduce=True),),
         (Transfer(0, 1, 0, 1),),
@@ -229,7 +195,7 @@ def test_a_copy_that_may_land_under_a_send_is_found():
 
 
 def test_every_transfer_is_needed():
-    """Leave out any one transfer, and the proof fails: the checker is not a rubber stamp."""
+    """Without any one transfer, verification fails."""
     for collective, name in EVERY:
         schedule = build(collective, name, 6)
         for number, transfers in enumerate(schedule.rounds):
@@ -241,7 +207,7 @@ def test_every_transfer_is_needed():
 
 
 def test_no_chunk_is_reduced_by_the_wrong_kind():
-    """Turn any copy into a sum or back, and the proof fails."""
+    """With any copy turned into a sum or back, verification fails."""
     for collective, name in EVERY:
         schedule = build(collective, name, 5)
         for number, transfers in enumerate(schedule.rounds):
@@ -250,51 +216,3 @@ def test_no_chunk_is_reduced_by_the_wrong_kind():
                 broken = replace(schedule, rounds=(*schedule.rounds[:number], turned, *schedule.rounds[number + 1 :]))
                 with pytest.raises(ScheduleError):
                     verify(broken)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((Collective.ALL_REDUCE, "rings", 4), "all_reduce has no algorithm 'rings': choose one of halving_doubling"),
-        ((Collective.NEIGHBOUR_EXCHANGE, "ring", 4), "has no algorithm 'ring'"),
-        ((Collective.ALL_REDUCE, "ring", 0), "num_ranks is 0"),
-    ],
-)
-def test_what_is_not_in_the_catalogue_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        build(*arguments)
-
-
-def test_names_do_as_collectives():
-    assert build("broadcast", "tree", 4, root=2) is build(Collective.BROADCAST, "tree", 4, root=2)
-    assert build("broadcast", "tree", 4, root=2).root == 2
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "options", "message"),
-    [
-        ("ring", {"root": 1}, "all_reduce has none"),
-        ("ring", {"num_chunks": 4}, "it is for a chain"),
-    ],
-)
-def test_options_that_do_nothing_are_refused(algorithm, options, message):
-    with pytest.raises(ValueError, match=message):
-        build(Collective.ALL_REDUCE, algorithm, 4, **options)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ScheduleError("reason", rank=1, round=None, chunk=3),
-        PeerLost([3, 1], "all_reduce", 2.0),
-        MismatchError(["a", "b"]),
-    ],
-)
-def test_errors_survive_a_pickle(error):
-    again = pickle.loads(pickle.dumps(error))
-    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
-
-
-def test_a_root_out_of_range_is_refused():
-    with pytest.raises(ValueError, match="root is 4, but ranks go from 0 to 3"):
-        build(Collective.BROADCAST, "tree", 4, root=4)

@@ -1,4 +1,4 @@
-"""Watches alone, on wires that only copy: ranks that wait in different calls name the same culprit."""
+"""Watches on simulated wires: ranks that wait in different calls name the same missing rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAST = -math.inf
 
 
 class Post:
-    """Carries messages between the wires of all ranks, and notes from whom to whom."""
+    """Carries messages between the wires of all ranks, and records sender and receiver."""
 
     def __init__(self) -> None:
         self.waiting: dict[tuple[int, int], torch.Tensor] = {}
@@ -28,7 +28,7 @@ class Post:
 
 
 class PostedWire:
-    """The end of a rank."""
+    """The wire of one rank."""
 
     def __init__(self, post: Post, rank: int) -> None:
         self._post, self._rank = post, rank
@@ -56,7 +56,7 @@ def watches(post: Post) -> Iterator[dict[int, Watch]]:
 
 
 def wait_for_notices(post: Post, num_ranks: int) -> None:
-    """Wait until so many ranks have told everybody."""
+    """Wait until this many ranks have sent notices to all others."""
     end = time.monotonic() + 20
     while len(post.sent) < num_ranks * (NUM_RANKS - 1):
         assert time.monotonic() < end, f"no more notices were sent than {post.sent}"
@@ -71,25 +71,25 @@ TIMED_OUT = BrokenWire(None, timed_out=True, cause="Timed out")
 
 
 @pytest.mark.parametrize("calls_ahead", [1, 2])
-@pytest.mark.parametrize("hears_first", [True, False])
-def test_a_rank_that_is_ahead_listens_to_those_behind(calls_ahead, hears_first):
+@pytest.mark.parametrize("notices_first", [True, False])
+def test_a_rank_that_is_ahead_respects_notices_of_those_behind(calls_ahead, notices_first):
     """The root of broadcasts has sent them and waits for rank 3, which waits in an earlier call, as rank 2 does."""
     post = Post()
     with watches(post) as watch:
-        if not hears_first:
+        if not notices_first:
             watch[0].begin(call_of(7 + calls_ahead, waited_for=3, deadline=math.inf))
         for rank in (2, 3):
             watch[rank].begin(call_of(7, waited_for=STOPPED))
         wait_for_notices(post, 2)
-        if hears_first:
+        if notices_first:
             watch[0].begin(call_of(7 + calls_ahead, waited_for=3, deadline=math.inf))
         assert watch[0].find_missing(TIMED_OUT, [3]) == {STOPPED}
         for rank in (2, 3):
             assert watch[rank].find_missing(TIMED_OUT, [STOPPED]) == {STOPPED}
 
 
-def test_a_notice_about_a_call_long_over_is_forgotten():
-    """Rank 2 was late once, and gave notice; that does not make it alive now that rank 0 waits for it."""
+def test_a_notice_about_an_old_call_is_forgotten():
+    """Rank 2 sent a notice in an earlier call; that does not prove it alive now that rank 0 waits for it."""
     post = Post()
     with watches(post) as watch:
         watch[2].begin(call_of(7, waited_for=STOPPED))

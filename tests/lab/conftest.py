@@ -18,5 +18,5 @@ def lab_possible() -> None:
 
 @pytest.fixture
 def script():
-    """The command that runs one of the scripts beside the tests."""
+    """The command that runs one of the scripts of these tests."""
     return lambda name, *args: [sys.executable, str(SCRIPTS / f"{name}.py"), *map(str, args)]

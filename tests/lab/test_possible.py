@@ -41,7 +41,7 @@ def test_the_command_says_it_and_exits_with_2():
 
 
 def test_where_a_user_namespace_would_do_it_says_so(monkeypatch):
-    monkeypatch.setattr("headway.lab.possible.missing_beside_privilege", lambda: None)
+    monkeypatch.setattr("headway.lab.possible.missing_besides_privilege", lambda: None)
     monkeypatch.setattr("headway.lab.possible.may_make_namespaces", lambda: False)
     sentences = {True: "unshare --user --map-root-user", False: "sysctl kernel.unprivileged_userns_clone=1"}
     for allowed, sentence in sentences.items():

@@ -5,14 +5,14 @@ import pytest
 
 from headway.lab.links import link_table
 from headway.lab.queues import admit, may_admit, next_delivery, release
-from headway.lab.scenario import HostRule, Link, PairRule, Scenario
+from headway.lab.scenario import HostRule, LinkSpec, PairRule, Scenario
 from headway.lab.state import NOTHING, PACKETS_PER_SENDER, apply_links, new_network
 
 FOREVER_S = 1e9
 
 
 def _network(num_hosts=2, *, latency_s=0.0, bandwidth_bps=8e6, **rules):
-    scenario = Scenario(link=Link(latency_s=latency_s, bandwidth_bps=bandwidth_bps), **rules)
+    scenario = Scenario(link=LinkSpec(latency_s=latency_s, bandwidth_bps=bandwidth_bps), **rules)
     network = new_network(range(1, num_hosts + 1), 100)
     apply_links(network, link_table(scenario, num_hosts, None))
     return network
@@ -75,8 +75,8 @@ def test_a_fast_receiver_takes_in_the_sum_of_slow_senders():
     assert max(time for _, time in _deliveries(network)) == pytest.approx(0.001)
 
 
-def test_a_slow_pair_holds_up_nobody_else():
-    slow = PairRule(sources=(0,), targets=(1,), link=Link(bandwidth_bps=8e4))
+def test_a_slow_pair_delays_no_other_pair():
+    slow = PairRule(sources=(0,), targets=(1,), link=LinkSpec(bandwidth_bps=8e4))
     network = _network(3, pairs=(slow,))
     _send(network, 0, 1)
     _send(network, 0, 1)
@@ -130,14 +130,14 @@ def test_a_change_of_rate_acts_on_what_waits():
     for _ in range(3):
         _send(network, 0, 1)
     assert _deliveries(network, until_s=0.0015) == [(1, 0.001)]
-    apply_links(network, link_table(Scenario(link=Link(bandwidth_bps=8e5)), 2, None))
+    apply_links(network, link_table(Scenario(link=LinkSpec(bandwidth_bps=8e5)), 2, None))
     assert _deliveries(network) == [(1, 0.011), (1, 0.021)]
 
 
 def test_a_shorter_delay_does_not_reorder():
     network = _network(latency_s=0.1)
     _send(network, 0, 1, 1000)
-    apply_links(network, link_table(Scenario(link=Link(latency_s=0.001, bandwidth_bps=8e6)), 2, None))
+    apply_links(network, link_table(Scenario(link=LinkSpec(latency_s=0.001, bandwidth_bps=8e6)), 2, None))
     _send(network, 0, 1, 500, at_s=0.01)
     assert _sizes_in_order(network) == [1000, 500]
 

@@ -74,7 +74,7 @@ def test_everything_is_read():
         ("[link]\nlatency = 20", 'net.toml: link.latency: 20 has no unit: write it as in "20ms"'),
         ("[link]\nbandwidth = '-5mbps'", "net.toml: link.bandwidth: '-5mbps' is not a bandwidth"),
         ("[link]\nlatencey = '5ms'", "net.toml: link.latencey: unknown key (its value is '5ms')"),
-        ("[link]\nloss = '200%'", "net.toml: link.loss: '200%' is more than all of it"),
+        ("[link]\nloss = '200%'", "net.toml: link.loss: '200%' is too large"),
         ("[link]\nlatency = '2min'", "net.toml: link: latency_s is 120, but must be between 0 and 60 s"),
         ("link = 3", "net.toml: link: 3 is not a table"),
         ("speed = 3", "net.toml: speed: unknown key (its value is 3)"),

@@ -12,7 +12,7 @@ from headway.network.pairs import tournament
 
 
 @pytest.mark.parametrize("num_ranks", range(1, 12))
-def test_in_a_tournament_every_two_meet_once(num_ranks):
+def test_in_a_tournament_every_two_ranks_are_partners_once(num_ranks):
     met = []
     for matching in tournament(num_ranks):
         assert all(partner is None or matching[partner] == rank for rank, partner in enumerate(matching))

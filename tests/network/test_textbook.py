@@ -32,7 +32,6 @@ def test_the_rows_are_those_of_the_table(n):
     assert p.parameter_server_s == pytest.approx(seconds(p, 2, 2 * (n - 1), m))
     assert p.dense_ring_s == pytest.approx(seconds(p, 2 * (n - 1), 2 * (n - 1) / n, m))
     assert p.dense_tree_s == pytest.approx(seconds(p, 2 * log, 2 * log, m))
-    assert p.broadcast_s == pytest.approx(seconds(p, log, log, m))
     assert p.all_gather_s == pytest.approx(seconds(p, log, n - 1, m))
     assert p.allgather_topk_s == pytest.approx(seconds(p, log, 2 * (n - 1), sent))
     assert p.ar_topk_ring_s == pytest.approx(seconds(p, 2 * (n - 1) + log, 2 * (n - 1) / n + log, sent))
@@ -79,7 +78,7 @@ def test_one_rank_costs_nothing():
     ("changes", "message"),
     [({"num_ranks": 0}, "num_ranks is 0"), ({"num_bytes": -1}, "num_bytes is -1"), ({"ratio": 2}, "ratio is 2")],
 )
-def test_what_cannot_be_is_refused(changes, message):
+def test_impossible_values_are_rejected(changes, message):
     with pytest.raises(ValueError, match=message):
         Textbook(
             **{"num_ranks": 8, "num_bytes": 1e8, "ratio": 0.01, "link": Link(latency_s=0.1, bandwidth_bps=1e9)}

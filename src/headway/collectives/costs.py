@@ -1,35 +1,24 @@
-"""Alpha-beta time, counted on the schedule itself.
+"""Time of a schedule in rounds (times α) and payloads (times M β), counted on the schedule itself.
 
-A transfer starts when its source has the chunks and its NIC is free, and takes α + bytes β; a NIC sends one
-transfer at a time and receives one at a time. So transfers that follow each other from one NIC pay α side by side,
-and transfers that depend on each other pay it one after the other.
+`critical_path` assumes the best: a transfer starts when its source has the chunks and its NIC is free, and a NIC sends
+one transfer at a time and receives one at a time. Transfers that follow each other from one NIC then pay α
+concurrently, and those that depend on each other pay it in sequence.
+
+`shared_payloads` counts what TCP makes of it: a rank starts all that it can send at once, and each connection gets its
+share of the NIC. The first of three transfers then takes as long as the others, three payloads' time instead of one,
+and whatever depends on it waits as long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
-from headway.collectives.catalogue import ALGORITHMS, build_for
-from headway.collectives.schedule import Collective, Round, Schedule
+from headway.collectives.schedule import Round, Schedule
 
-
-class Link(Protocol):
-    """What a network is made of, one way."""
-
-    @property
-    def latency_s(self) -> float | None:
-        """α; None is 0."""
-
-    @property
-    def bandwidth_bps(self) -> float | None:
-        """8/β; None is infinite."""
-
-
-Links = Link | Callable[[int, int], Link]
-"""One link for all, or a function that gives the link from one rank to another."""
+_SAME_TIME = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,73 +31,39 @@ class CriticalPath:
 
 @lru_cache(maxsize=4096)
 def critical_path(schedule: Schedule) -> CriticalPath:
-    """Count rounds and payloads along the critical path, for links that are all alike.
+    """Count rounds and payloads along the critical path, where all links are alike: t = rounds α + payloads M β.
 
-    >>> critical_path(build_for(Collective.ALL_REDUCE, "ring", 8, 0))
+    >>> from headway.collectives import build
+    >>> critical_path(build("all_reduce", "ring", 8))
     CriticalPath(num_rounds=14, num_payloads=1.75)
     """
-    chunk = 1.0 if schedule.collective.one_chunk_a_rank else 1 / schedule.num_chunks
-    rounds = _Clock(schedule, lambda _src, _dst: (1.0, 0.0)).run()
-    chunks = _Clock(schedule, lambda _src, _dst: (0.0, 1.0)).run()
-    return CriticalPath(num_rounds=round(rounds), num_payloads=chunks * chunk)
+    rounds = _Clock(schedule, latency=1.0, chunk=0.0).run()
+    chunks = _Clock(schedule, latency=0.0, chunk=1.0).run()
+    return CriticalPath(num_rounds=round(rounds), num_payloads=chunks * _payloads_per_chunk(schedule))
 
 
-def cost(schedule: Schedule, link: Links, num_bytes: int) -> float:
-    """Return the seconds a schedule takes.
+@lru_cache(maxsize=4096)
+def shared_payloads(schedule: Schedule) -> float:
+    """Return the time until the last transfer has arrived, in units of one payload's time through an unshared NIC.
 
-    With one link for all, t = rounds α + payloads M β, both counted along the critical path; with a link for each pair,
-    transfer by transfer.
-
-    Args:
-        schedule: What is done.
-        link: The link between any two ranks, or a function ``(src, dst) -> link``.
-        num_bytes: M: the bytes of the payload; in an all-gather and a neighbour exchange, of one rank's message.
-
-    >>> from headway.lab import Link
-    >>> ring = build_for(Collective.ALL_REDUCE, "ring", 8, 400_000)
-    >>> round(cost(ring, Link(latency_s=0.020, bandwidth_bps=1e9), 400_000), 4)
-    0.2856
+    >>> from headway.collectives import build
+    >>> shared_payloads(build("broadcast", "tree", 8)), shared_payloads(build("broadcast", "two_shot", 8))
+    (6.0, 1.857142857142857)
     """
-    if callable(link):
-        return _cost_of_pairs(schedule, link, num_bytes)
-    alpha, beta = _alpha_beta(link)
-    path = critical_path(schedule)
-    return path.num_rounds * alpha + path.num_payloads * num_bytes * beta
+    return _Fluid(schedule).run() * _payloads_per_chunk(schedule)
 
 
-def cheapest(collective: Collective, num_ranks: int, link: Links, num_bytes: int, *, root: int = 0) -> Schedule:
-    """Return the schedule of least cost among all algorithms of ours; of equal ones, the one with the fewest transfers.
-
-    >>> from headway.lab import Link
-    >>> cheapest(Collective.ALL_REDUCE, 8, Link(latency_s=0.020, bandwidth_bps=1e9), 4096).algorithm
-    'one_shot'
-    """
-    candidates = [
-        build_for(collective, algorithm, num_ranks, num_bytes, root=root) for algorithm in ALGORITHMS[collective]
-    ]
-    return min(candidates, key=lambda schedule: (cost(schedule, link, num_bytes), len(schedule.transfers)))
-
-
-def _alpha_beta(link: Link) -> tuple[float, float]:
-    return link.latency_s or 0.0, 8 / link.bandwidth_bps if link.bandwidth_bps else 0.0
-
-
-def _cost_of_pairs(schedule: Schedule, link: Callable[[int, int], Link], num_bytes: int) -> float:
-    chunk_bytes = num_bytes if schedule.collective.one_chunk_a_rank else num_bytes / schedule.num_chunks
-
-    def alpha_beta(src: int, dst: int) -> tuple[float, float]:
-        alpha, beta = _alpha_beta(link(src, dst))
-        return alpha, beta * chunk_bytes
-
-    return _Clock(schedule, alpha_beta).run()
+def _payloads_per_chunk(schedule: Schedule) -> float:
+    return 1.0 if schedule.collective.one_chunk_a_rank else 1 / schedule.num_chunks
 
 
 class _Clock:
-    """When each chunk is where: a schedule run in virtual time, with (α, seconds a chunk) for each pair."""
+    """Runs a schedule in virtual time, to find when each chunk arrives where."""
 
-    def __init__(self, schedule: Schedule, alpha_beta: Callable[[int, int], tuple[float, float]]) -> None:
+    def __init__(self, schedule: Schedule, *, latency: float, chunk: float) -> None:
         self.schedule = schedule
-        self.alpha_beta = alpha_beta
+        self.latency = latency
+        self.chunk = chunk
         self.ready = [[0.0] * schedule.num_chunks for _ in range(schedule.num_ranks)]
         self.out_free = [0.0] * schedule.num_ranks
         self.in_free = [0.0] * schedule.num_ranks
@@ -119,14 +74,89 @@ class _Clock:
         return max(max(times) for times in self.ready)
 
     def _round(self, transfers: Round) -> None:
-        """Start what is sent in list order, and receive in order of arrival."""
+        """Send in list order, and receive in order of arrival."""
         arriving = []
         for place, t in enumerate(transfers):
-            alpha, chunk_s = self.alpha_beta(t.src, t.dst)
             start = max(self.out_free[t.src], *self.ready[t.src][t.start : t.stop])
-            self.out_free[t.src] = start + (t.stop - t.start) * chunk_s
-            arriving.append((start + alpha, place, (t.stop - t.start) * chunk_s))
-        for first_byte, place, seconds in sorted(arriving):
+            self.out_free[t.src] = start + (t.stop - t.start) * self.chunk
+            arriving.append((start + self.latency, place))
+        for first_byte, place in sorted(arriving):
             t = transfers[place]
-            end = self.in_free[t.dst] = max(first_byte, self.in_free[t.dst]) + seconds
+            end = self.in_free[t.dst] = max(first_byte, self.in_free[t.dst]) + (t.stop - t.start) * self.chunk
             self.ready[t.dst][t.start : t.stop] = [max(end, ready) for ready in self.ready[t.dst][t.start : t.stop]]
+
+
+class _Fluid:
+    """Transfers as flows: each gets the smaller of its shares of the sender's NIC and of the receiver's.
+
+    Two ranks have one connection, so transfers between them follow each other.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._transfers = schedule.transfers
+        self._num_missing = [0] * len(self._transfers)
+        self._dependants: list[list[int]] = [[] for _ in self._transfers]
+        self._queues: dict[tuple[int, int], deque[int]] = {}
+        self._left: dict[int, float] = {}
+        """Active transfers, and how many chunks of each have yet to arrive."""
+        self._find_dependencies(schedule)
+
+    def run(self) -> float:
+        """Return when the last transfer has arrived."""
+        now = 0.0
+        self._start([place for place, missing in enumerate(self._num_missing) if missing == 0])
+        while self._left:
+            rates = self._rates()
+            step = min(left / rates[place] for place, left in self._left.items())
+            now += step
+            for place, rate in rates.items():
+                self._left[place] -= step * rate
+            self._finish([place for place, left in self._left.items() if left <= _SAME_TIME])
+        return now
+
+    def _start(self, places: Iterable[int]) -> None:
+        for place in places:
+            transfer = self._transfers[place]
+            queue = self._queues.setdefault((transfer.src, transfer.dst), deque())
+            queue.append(place)
+            if len(queue) == 1:
+                self._left[place] = float(transfer.stop - transfer.start)
+
+    def _finish(self, places: Iterable[int]) -> None:
+        for place in places:
+            del self._left[place]
+            transfer = self._transfers[place]
+            queue = self._queues[transfer.src, transfer.dst]
+            queue.popleft()
+            if queue:
+                following = self._transfers[queue[0]]
+                self._left[queue[0]] = float(following.stop - following.start)
+        for place in places:
+            for later in self._dependants[place]:
+                self._num_missing[later] -= 1
+            self._start(later for later in self._dependants[place] if self._num_missing[later] == 0)
+
+    def _rates(self) -> dict[int, float]:
+        active = [(place, self._transfers[place]) for place in self._left]
+        out, into = Counter(t.src for _, t in active), Counter(t.dst for _, t in active)
+        return {place: 1 / max(out[t.src], into[t.dst]) for place, t in active}
+
+    def _find_dependencies(self, schedule: Schedule) -> None:
+        """A transfer waits for those of earlier rounds that brought its chunks to the rank that sends it."""
+        brought: dict[tuple[int, int], list[int]] = {}
+        place = 0
+        for transfers in schedule.rounds:
+            first = place
+            for transfer in transfers:
+                chunks = range(transfer.start, transfer.stop)
+                needed = {source for chunk in chunks for source in brought.get((transfer.src, chunk), ())}
+                self._num_missing[place] = len(needed)
+                for source in needed:
+                    self._dependants[source].append(place)
+                place += 1
+            for offset, transfer in enumerate(transfers):
+                for chunk in range(transfer.start, transfer.stop):
+                    if transfer.reduce:
+                        brought.setdefault((transfer.dst, chunk), []).append(first + offset)
+                    else:
+                        brought[transfer.dst, chunk] = [first + offset]

@@ -8,21 +8,21 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def native_all_gather(everyone: Tensor, own: Tensor, group: dist.ProcessGroup) -> None:
+def native_all_gather(gathered: Tensor, own: Tensor, group: dist.ProcessGroup) -> None:
     """Call torch's all-gather into one tensor, by the name that this version of torch has for it."""
-    getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(everyone, own, group=group)
+    getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(gathered, own, group=group)
 
 
 class OwnGroups:
     """A Gloo group for CPU tensors and, where the parent has another backend, one of that for its devices.
 
     A group of all ranks is made by all of them together. One of some ranks is made by these alone; torch names it
-    by its ranks and by how many groups there are, so it is kept until the parent goes: another of the same name
-    could meet what the store remembers of the first.
+    by its ranks and by how many groups there are, so it is kept until the parent goes: another one of the same name
+    could find entries of the first in the store.
 
     Args:
-        parent: Whose ranks take part.
-        timeout_s: After which torch's own collectives give up.
+        parent: The ranks that take part; all by default.
+        timeout_s: When torch's own collectives give up.
         cpu_only: Whether to make no group for devices.
     """
 
@@ -33,21 +33,16 @@ class OwnGroups:
         self.cpu = self._make(ranks, "gloo", timeout_s)
         self.device = self.cpu if cpu_only or backend == "gloo" else self._make(ranks, backend, timeout_s)
 
-    def _make(self, ranks: list[int], backend: str, timeout_s: float) -> dist.ProcessGroup:
-        group: dist.ProcessGroup = dist.new_group(
-            ranks,
-            timeout=timedelta(seconds=timeout_s),
-            backend=backend,
-            use_local_synchronization=not self._is_world,
-        )
-        return group
+    def of(self, tensor: Tensor) -> dist.ProcessGroup:
+        """Return the group for a tensor's device."""
+        return self.cpu if tensor.device.type == "cpu" else self.device
 
-    def part(self, patience_s: float) -> None:
-        """Wait, for a while, until all ranks are here: who closes a connection first may cut off what is under way."""
+    def wait_for_all(self, timeout_s: float) -> None:
+        """Wait, for a while, until all ranks are here: closing a connection early may cut off a transfer."""
         try:
             work = dist.barrier(self.cpu, async_op=True)
             if work is not None:
-                work.wait(timedelta(seconds=patience_s))
+                work.wait(timedelta(seconds=timeout_s))
         except RuntimeError:
             return  # a rank is gone, or busy elsewhere
 
@@ -57,3 +52,12 @@ class OwnGroups:
             return
         for group in {self.cpu, self.device}:
             dist.destroy_process_group(group)
+
+    def _make(self, ranks: list[int], backend: str, timeout_s: float) -> dist.ProcessGroup:
+        group: dist.ProcessGroup = dist.new_group(
+            ranks,
+            timeout=timedelta(seconds=timeout_s),
+            backend=backend,
+            use_local_synchronization=not self._is_world,
+        )
+        return group

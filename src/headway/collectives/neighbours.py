@@ -1,23 +1,23 @@
-"""Neighbour exchange: every rank sends its message to its neighbours in a graph, and to nobody else."""
+"""Neighbour exchange: every rank sends its message to its neighbours in a graph only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from headway.collectives.schedule import Collective, Schedule, Transfer, make
+from headway.collectives.schedule import Collective, Schedule, Transfer, make_schedule
 
 
 def neighbour_exchange(neighbours: Sequence[Iterable[int]], *, both_ways: bool = True) -> Schedule:
-    """Send one's message along every edge at once.
+    """Send the messages along all edges at once.
 
         t = α + degree M β
 
-    **Cost**: ``1`` round, ``degree`` payloads for the busiest rank, however many ranks there are.
+    **Cost**: ``1`` round, ``degree`` payloads for the busiest rank, whatever the number of ranks.
 
     Args:
-        neighbours: For each rank, the ranks it is joined to: those whose messages it gets.
-        both_ways: Whether edges must go both ways.
+        neighbours: For each rank, the ranks whose messages it receives.
+        both_ways: Whether every edge must go both ways.
 
     >>> [str(t) for t in neighbour_exchange([[1], [0, 2], [1]]).transfers][:2]
     ['rank 0 copies chunk 0 to rank 1', 'rank 1 copies chunk 1 to rank 2']
@@ -29,10 +29,10 @@ def neighbour_exchange(neighbours: Sequence[Iterable[int]], *, both_ways: bool =
 
 @lru_cache(maxsize=64)
 def _build(graph: tuple[tuple[int, ...], ...]) -> Schedule:
-    # A transfer's place in the list is its turn at the NIC: nearest first, as in a one-shot all-gather.
+    # Order within the round is order at the NIC: nearest rank first, as in a one-shot all-gather.
     transfers = [Transfer(src, dst, src, src + 1) for dst, sources in enumerate(graph) for src in sources]
     transfers.sort(key=lambda t: ((t.dst - t.src) % len(graph), t.dst))
-    return make(Collective.NEIGHBOUR_EXCHANGE, "direct", len(graph), len(graph), [transfers], neighbours=graph)
+    return make_schedule(Collective.NEIGHBOUR_EXCHANGE, "direct", len(graph), len(graph), [transfers], neighbours=graph)
 
 
 def _check(graph: tuple[tuple[int, ...], ...], *, both_ways: bool) -> None:

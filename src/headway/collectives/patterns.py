@@ -1,4 +1,4 @@
-"""Patterns that several algorithms are made of. Each returns rounds over chunks of its own numbering."""
+"""Building blocks of several algorithms. Each returns rounds over chunks numbered in its own way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def strides(num_ranks: int) -> list[int]:
 
 
 def ring_gather(num_ranks: int, *, shift: int = 0) -> Rounds:
-    """Pass chunks round the ring until everybody has all; rank r starts with chunk r + shift."""
+    """Pass chunks around the ring until all ranks have all; rank r starts with chunk r + shift."""
     return [
         [_single(rank, (rank + 1) % num_ranks, (rank + shift - step) % num_ranks) for rank in range(num_ranks)]
         for step in range(num_ranks - 1)
@@ -28,7 +28,7 @@ def ring_gather(num_ranks: int, *, shift: int = 0) -> Rounds:
 
 
 def ring_reduce_scatter(num_ranks: int) -> Rounds:
-    """Add chunks up round the ring; rank r ends with the sum of chunk r + 1."""
+    """Add chunks up around the ring; rank r ends with the sum of chunk r + 1."""
     return [
         [_single(rank, (rank + 1) % num_ranks, (rank - step) % num_ranks, reduce=True) for rank in range(num_ranks)]
         for step in range(num_ranks - 1)
@@ -36,7 +36,7 @@ def ring_reduce_scatter(num_ranks: int) -> Rounds:
 
 
 def bruck_gather(num_ranks: int) -> Rounds:
-    """Double what every rank has, each round from a rank twice as far; any number of ranks."""
+    """Double what every rank has, each round from a rank twice as far away; for any number of ranks."""
     return [
         [
             Transfer(rank, (rank - stride) % num_ranks, start, stop)
@@ -47,8 +47,8 @@ def bruck_gather(num_ranks: int) -> Rounds:
     ]
 
 
-def everyone_gather(num_ranks: int) -> Rounds:
-    """Rank r sends chunk r to everybody, in one round, to the next rank first so that no one is everyone's first."""
+def direct_gather(num_ranks: int) -> Rounds:
+    """Rank r sends chunk r to all others in one round, the next rank first, so that no rank is first for all."""
     return [
         [
             _single(rank, (rank + distance) % num_ranks, rank)
@@ -59,7 +59,7 @@ def everyone_gather(num_ranks: int) -> Rounds:
 
 
 def binomial_scatter(num_ranks: int) -> Rounds:
-    """Halve a range of chunks on and on, from rank 0 to where each belongs."""
+    """Scatter the chunks from rank 0 down a binomial tree, half of the remaining range at a time."""
     return [
         [
             Transfer(rank, rank + stride, rank + stride, min(rank + 2 * stride, num_ranks))
@@ -78,7 +78,7 @@ def binomial_broadcast(num_ranks: int, num_chunks: int) -> Rounds:
 
 
 def binomial_reduce(num_ranks: int, num_chunks: int) -> Rounds:
-    """Add everything up to rank 0, the broadcast's tree upside down."""
+    """Add everything up to rank 0, along the broadcast's tree reversed."""
     return [
         [Transfer(rank + stride, rank, 0, num_chunks, reduce=True) for rank in range(0, num_ranks - stride, 2 * stride)]
         for stride in strides(num_ranks)
@@ -87,10 +87,10 @@ def binomial_reduce(num_ranks: int, num_chunks: int) -> Rounds:
 
 @dataclass(frozen=True)
 class Fold:
-    """Ranks paired up until a power of two of *leads* is left, for the algorithms that need one.
+    """Pairs up ranks until a power of two of *leads* is left, for the algorithms that need one.
 
-    The first ``num_extra`` pairs of neighbouring ranks have one lead each, the even rank; the others lead alone. So the
-    ranks behind any run of leads are a run of ranks.
+    Each of the first ``num_extra`` pairs of neighbouring ranks has one lead, the even rank; all further ranks are
+    leads. So consecutive leads stand for consecutive ranks.
     """
 
     num_ranks: int
@@ -102,7 +102,7 @@ class Fold:
 
     @property
     def num_extra(self) -> int:
-        """How many ranks are no leads."""
+        """The number of ranks that are not leads."""
         return self.num_ranks - self.num_leads
 
     def rank(self, lead: int) -> int:
@@ -110,7 +110,7 @@ class Fold:
         return lead + min(lead, self.num_extra)
 
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """Yield (lead, the rank behind it)."""
+        """Yield (lead, the rank paired with it)."""
         for lead in range(self.num_extra):
             yield 2 * lead, 2 * lead + 1
 
@@ -119,12 +119,12 @@ class Fold:
         return [[Transfer(extra, lead, 0, num_chunks, reduce=True) for lead, extra in self.pairs()]]
 
     def out_of_leads(self, num_chunks: int) -> Rounds:
-        """Give the others what their leads hold."""
+        """Copy what leads hold to the others."""
         return [[Transfer(lead, extra, 0, num_chunks) for lead, extra in self.pairs()]]
 
 
 def relabel(rounds: Rounds, num_ranks: int, root: int) -> Rounds:
-    """Turn the ranks so that rank 0 becomes ``root``; the chunks stay."""
+    """Rotate the ranks so that rank 0 becomes ``root``; the chunks stay."""
     return [
         [Transfer((t.src + root) % num_ranks, (t.dst + root) % num_ranks, t.start, t.stop, t.reduce) for t in transfers]
         for transfers in rounds
@@ -136,6 +136,6 @@ def _single(src: int, dst: int, chunk: int, *, reduce: bool = False) -> Transfer
 
 
 def _wrapped(start: int, count: int, num_chunks: int) -> list[tuple[int, int]]:
-    """Cut a run of chunks that goes past the last one."""
+    """Split a run of chunks that goes past the last one."""
     stop = start + count
     return [(start, stop)] if stop <= num_chunks else [(start, num_chunks), (0, stop - num_chunks)]

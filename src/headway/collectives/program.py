@@ -1,7 +1,7 @@
-"""One rank's part of a schedule, as steps in the order in which it takes them.
+"""One rank's part of a schedule, as steps in the order in which the rank executes them.
 
-All receives are posted before the first step, so that no sender ever waits for a notice that it may send. From then
-on a rank sends as soon as what it sends is complete, and takes what has come in only when something depends on it.
+All receives are posted before the first step, so that no sender has to wait for a receiver to be ready. After that a
+rank sends chunks as soon as they are complete, and takes what it has received only when something depends on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Wait until a transfer has left: its chunks are about to change, or the program ends."""
+    """Wait until a transfer has been sent: its chunks are about to change, or the program ends."""
 
     placed: PlacedTransfer
 
@@ -32,15 +32,15 @@ class Settle:
 class Take:
     """Wait for transfers of one round.
 
-    What replaces chunks comes alone, and has landed in their place. What is added to the same chunks comes together, in
-    order of rank, and has landed beside them.
+    A transfer that replaces chunks is alone, and has landed in their place. Transfers that are added to the same chunks
+    are together, in order of rank, and have landed in memory of their own.
     """
 
     came: tuple[PlacedTransfer, ...]
 
     @property
     def transfer(self) -> Transfer:
-        """The first of them; all have the same chunks."""
+        """The first transfer; all have the same chunks."""
         return self.came[0].transfer
 
 
@@ -49,7 +49,7 @@ Step = Send | Settle | Take
 
 @dataclass(frozen=True)
 class Program:
-    """What a rank does."""
+    """The receives and steps of a rank."""
 
     rank: int
     receives: tuple[PlacedTransfer, ...]
@@ -58,7 +58,7 @@ class Program:
 
 @lru_cache(maxsize=4096)
 def lower(schedule: Schedule, rank: int) -> Program:
-    """Return a rank's part of a schedule."""
+    """Return the program of a rank."""
     return _Lowering(rank).run(schedule.parts[rank])
 
 
@@ -86,7 +86,7 @@ class _Lowering:
         return Program(self.rank, tuple(self.receives), tuple(self.steps))
 
     def _send(self, placed: PlacedTransfer) -> None:
-        """Send, after taking all that this transfer's chunks depend on, and what came before that."""
+        """Send, after taking everything up to what this transfer's chunks depend on."""
         while any(_overlap(placed.transfer, take.transfer) for take in self.pending):
             self._take_first()
         self.steps.append(Send(placed))
@@ -102,7 +102,7 @@ class _Lowering:
 
 
 def _grouped(arriving: list[PlacedTransfer]) -> list[Take]:
-    """Put together what is added to the same chunks, by order of rank."""
+    """Group the transfers that are added to the same chunks, in order of rank."""
     groups: dict[tuple[int, ...], list[PlacedTransfer]] = {}
     for placed in arriving:
         transfer = placed.transfer

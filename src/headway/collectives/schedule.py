@@ -1,4 +1,4 @@
-"""A collective as data: rounds of transfers that one definition verifies, executes, costs and simulates."""
+"""A collective as data: rounds of transfers, which can be verified, executed, costed and simulated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 
 
 class Collective(str, Enum):
-    """What a schedule achieves; the value is the name of the executor's call.
+    """The purpose of a schedule; the value is the name of the executor's method.
 
     A buffer is cut into chunks. In an all-reduce and a broadcast the chunks are equal parts of the payload; in an
     all-gather and a neighbour exchange chunk r is the whole message of rank r.
@@ -29,7 +29,7 @@ class Collective(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Chunks ``start`` to ``stop - 1`` go from rank ``src`` to rank ``dst``, to be added there or to replace."""
+    """Chunks ``start`` to ``stop - 1`` go from rank ``src`` to rank ``dst``, to be added or to replace."""
 
     src: int
     dst: int
@@ -47,7 +47,7 @@ Round = tuple[Transfer, ...]
 
 @dataclass(frozen=True, slots=True)
 class PlacedTransfer:
-    """A transfer, its place among all of the schedule, and its round."""
+    """A transfer, its place among all transfers of the schedule, and its round."""
 
     place: int
     round: int
@@ -56,19 +56,19 @@ class PlacedTransfer:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Rounds of transfers. A transfer sends what its source holds when all earlier rounds are done.
+    """Rounds of transfers. A transfer sends what its source holds after all earlier rounds.
 
-    The contributions that reach a chunk within one round, the rank's own among them, are added in ascending order of
-    rank: that makes sums bitwise equal on all ranks, and `verify` proves it.
+    The contributions that reach a chunk within one round, and the rank's own, are added in ascending order of rank:
+    that makes sums bitwise equal on all ranks, and `verify` proves it.
 
     Args:
-        collective: What the schedule achieves.
-        algorithm: How; a name of `headway.collectives.ALGORITHMS`.
-        num_ranks: Ranks 0 to ``num_ranks - 1`` take part.
-        num_chunks: How many chunks the buffer is cut into.
+        collective: The purpose of the schedule.
+        algorithm: A name of `headway.collectives.ALGORITHMS`.
+        num_ranks: Number of ranks, 0 to ``num_ranks - 1``.
+        num_chunks: Number of chunks that the buffer is cut into.
         rounds: The transfers of each round.
         root: The rank a broadcast starts from.
-        neighbours: For a neighbour exchange, whose messages each rank gets.
+        neighbours: For a neighbour exchange, the ranks whose messages each rank receives.
     """
 
     collective: Collective
@@ -84,12 +84,12 @@ class Schedule:
         return f"{self.collective.value} by {self.algorithm}{root} over {self.num_ranks} ranks"
 
     def __hash__(self) -> int:
-        """Hash what tells schedules apart, not their thousands of transfers: they are keys of caches."""
+        """Hash what distinguishes schedules, not their thousands of transfers: they are keys of caches."""
         return hash((self.collective, self.algorithm, self.num_ranks, self.num_chunks, self.root, self.neighbours))
 
     @cached_property
     def fingerprint(self) -> int:
-        """A number of 32 bits that is the same in every process, and differs between schedules that differ in kind."""
+        """A 32-bit number that is the same in every process, and differs between kinds of schedule."""
         kind = (self.collective.value, self.algorithm, self.num_ranks, self.num_chunks, self.root, self.neighbours)
         return zlib.crc32(repr(kind).encode())
 
@@ -112,9 +112,10 @@ class Schedule:
         return tuple(map(tuple, parts))
 
     def placed_among(self, ranks: Sequence[int], num_ranks: int) -> Schedule:
-        """Return the same for some of more ranks: ``ranks[i]`` does what rank i does here, the others nothing.
+        """Return the same schedule for some of more ranks: ``ranks[i]`` does what rank i does here, the others nothing.
 
-        >>> make(Collective.ALL_REDUCE, "one", 2, 1, [[Transfer(0, 1, 0, 1)]]).placed_among((1, 4), 5).transfers
+        >>> schedule = make_schedule(Collective.ALL_REDUCE, "one", 2, 1, [[Transfer(0, 1, 0, 1)]])
+        >>> schedule.placed_among((1, 4), 5).transfers
         (Transfer(src=1, dst=4, start=0, stop=1, reduce=False),)
         """
         if (
@@ -127,19 +128,19 @@ class Schedule:
             )
         rounds = [[replace(t, src=ranks[t.src], dst=ranks[t.dst]) for t in transfers] for transfers in self.rounds]
         algorithm = f"{self.algorithm} among {', '.join(map(str, ranks))}"
-        return make(self.collective, algorithm, num_ranks, self.num_chunks, rounds, root=ranks[self.root])
+        return make_schedule(self.collective, algorithm, num_ranks, self.num_chunks, rounds, root=ranks[self.root])
 
     def bounds(self, numel: int) -> tuple[int, ...]:
         """Return where the chunks of a payload of ``numel`` entries begin, and where the last one ends.
 
-        Equal parts differ by one entry at most; a message of an all-gather is ``numel`` entries long.
+        Parts differ by at most one entry; a message of an all-gather has ``numel`` entries.
         """
         if self.collective.one_chunk_a_rank:
             return tuple(numel * chunk for chunk in range(self.num_chunks + 1))
         return tuple(numel * chunk // self.num_chunks for chunk in range(self.num_chunks + 1))
 
     def landing(self, numel: int) -> int:
-        """Return how many entries the busiest rank receives to add: it keeps them beside the buffer."""
+        """Return how many entries the busiest rank receives to add: they need memory apart from the buffer."""
         bounds, received = self.bounds(numel), [0] * self.num_ranks
         for transfer in self.transfers:
             if transfer.reduce:
@@ -153,7 +154,7 @@ class Schedule:
         return sum(bounds[transfer.stop] - bounds[transfer.start] for transfer in mine)
 
 
-def make(
+def make_schedule(
     collective: Collective,
     algorithm: str,
     num_ranks: int,
@@ -163,6 +164,6 @@ def make(
     root: int = 0,
     neighbours: tuple[tuple[int, ...], ...] | None = None,
 ) -> Schedule:
-    """Freeze the rounds, without those in which nobody sends."""
+    """Return a schedule of the rounds that are not empty."""
     frozen = tuple(transfers for transfers in (tuple(transfers) for transfers in rounds) if transfers)
     return Schedule(collective, algorithm, num_ranks, num_chunks, frozen, root, neighbours)

@@ -1,7 +1,7 @@
-"""Prove a schedule right without a socket: run every rank's program on symbols.
+"""Proves schedules correct without a socket, by running every rank's program on symbols.
 
-A chunk's symbol says whose contributions it holds and in which order they were added, so that equal symbols mean
-bitwise equal sums.
+The symbol of a chunk says which ranks' contributions it holds and in which order they were added, so that equal symbols
+mean bitwise equal sums.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _rebuild(reason: str, rank: int, round: int | None, chunk: int) -> ScheduleE
 
 
 class _Clocks:
-    """Which steps of which ranks have surely happened before: a count of steps a rank, for each rank."""
+    """Vector clocks: for each rank, how many steps of every rank have certainly happened before."""
 
     def __init__(self, num_ranks: int) -> None:
         self.now = np.zeros((num_ranks, num_ranks), dtype=np.int32)
@@ -52,31 +52,30 @@ class _Clocks:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A chunk's content: a bit for each rank that contributed, and the number of the expression that adds them."""
+    """The content of a chunk: one bit per contributing rank, and the number of the expression that adds them."""
 
     ranks: int
     expression: int
 
 
 Cell = Symbol | None
-"""None: nothing is there."""
+"""None: the chunk is empty."""
 
 
 def verify(schedule: Schedule, programs: Sequence[Program] | None = None) -> None:
     """Check that a schedule does what its collective promises, or raise `ScheduleError` with rank, round and chunk.
 
-    Found are: transfers between ranks or of chunks that do not exist, a rank that sends what it does not have yet,
-    contributions added twice or lost, a chunk written twice in one round or while it is being sent, ranks that wait for
-    each other in a circle
-    (a send blocks until the receive is posted), what is missing at the end, and sums that ranks add in another order.
+    It finds transfers between ranks or of chunks that do not exist, a rank that sends what it does not have yet,
+    contributions added twice or lost, a chunk written twice in one round or while it is being sent, deadlocks (a send
+    blocks until the receive is posted), missing contributions at the end, and sums that ranks add in different orders.
 
     Args:
-        schedule: What to check.
-        programs: The ranks' parts, where they are not those that `lower` makes of the schedule.
+        schedule: The schedule to check.
+        programs: The programs of the ranks, if they are not those that `lower` makes of the schedule.
     """
     _check_transfers(schedule)
     run = _Run(schedule, list(programs or [lower(schedule, rank) for rank in range(schedule.num_ranks)]))
-    run.to_the_end()
+    run.run()
     run.check_result()
 
 
@@ -107,7 +106,7 @@ def _check_transfer(schedule: Schedule, number: int, transfer: Transfer) -> None
 
 @dataclass
 class _Run:
-    """All programs at once, each as far as it gets."""
+    """Runs all programs side by side, each as far as it gets."""
 
     schedule: Schedule
     programs: list[Program]
@@ -118,9 +117,9 @@ class _Run:
     posted: set[int] = field(init=False)
     clocks: _Clocks = field(init=False)
     unsettled: list[dict[int, PlacedTransfer]] = field(init=False)
-    """By rank, sends that have not been settled."""
+    """For each rank, the sends that have not been settled."""
     taken_at: dict[int, int] = field(default_factory=dict)
-    """By place, the step at which the target of a transfer has taken it."""
+    """For each place, the step at which the target took the transfer."""
 
     def __post_init__(self) -> None:
         ranks, chunks = range(self.schedule.num_ranks), range(self.schedule.num_chunks)
@@ -142,7 +141,7 @@ class _Run:
     def _expression(self, parts: tuple[int, ...]) -> int:
         return self.expressions.setdefault(parts, len(self.expressions) + self.schedule.num_ranks)
 
-    def to_the_end(self) -> None:
+    def run(self) -> None:
         waiting = set(range(self.schedule.num_ranks))
         while waiting:
             moved = {rank for rank in waiting if self._advance(rank)}
@@ -151,7 +150,7 @@ class _Run:
                 self._raise_deadlock(min(waiting))
 
     def _advance(self, rank: int) -> bool:
-        """Take as many steps as are possible; return whether there was one."""
+        """Execute as many steps as possible; return whether there was one."""
         steps, start = self.programs[rank].steps, self.next_step[rank]
         while self.next_step[rank] < len(steps) and self._step(rank, steps[self.next_step[rank]]):
             self.next_step[rank] += 1
@@ -159,7 +158,7 @@ class _Run:
         return self.next_step[rank] > start
 
     def _step(self, rank: int, step: Step) -> bool:
-        """Take a step, unless it has to wait."""
+        """Execute a step, unless it has to wait; return whether it was executed."""
         if isinstance(step, Send):
             return self._send(rank, step.placed)
         if isinstance(step, Take):
@@ -194,9 +193,9 @@ class _Run:
         return True
 
     def _check_sends_in_flight(self, rank: int, take: Take) -> None:
-        """Chunks must not change under a send.
+        """Check that no chunk changes while it is being sent.
 
-        A sum is made here and now; a copy lands when it comes, which is safe if whoever got the send has taken it
+        A sum is written at this step. A copy lands when it arrives, which is safe if the receiver of the send took it
         before the copy was sent.
         """
         for sent in self.unsettled[rank].values():
@@ -236,7 +235,7 @@ class _Run:
     def _raise_deadlock(self, rank: int) -> None:
         step = self.programs[rank].steps[self.next_step[rank]]
         placed = step.came[0] if isinstance(step, Take) else step.placed
-        what = "nobody receives it" if isinstance(step, Send) else f"rank {placed.transfer.src} never gets to send it"
+        what = "no rank receives it" if isinstance(step, Send) else f"rank {placed.transfer.src} never gets to send it"
         reason = f"deadlock: {placed.transfer}, but {what}"
         raise ScheduleError(reason, rank=rank, round=placed.round, chunk=placed.transfer.start)
 
@@ -248,18 +247,18 @@ class _Run:
         for chunk in range(self.schedule.num_chunks):
             reference: Cell = None
             for rank in range(self.schedule.num_ranks):
-                cell, wanted = self.cells[rank][chunk], self._wanted(rank, chunk)
+                cell, required = self.cells[rank][chunk], self._required(rank, chunk)
                 held = 0 if cell is None else cell.ranks
-                if wanted & ~held:
-                    reason = f"lacks the contribution of {_ranks(wanted & ~held)}"
+                if required & ~held:
+                    reason = f"lacks the contribution of {_ranks(required & ~held)}"
                     raise ScheduleError(reason, rank=rank, round=None, chunk=chunk)
-                if wanted and reference is not None and cell != reference:
-                    reason = "adds up in another order than a lower rank: the sums may differ in their last bits"
+                if required and reference is not None and cell != reference:
+                    reason = "adds up in a different order than a lower rank: the sums may differ in their last bits"
                     raise ScheduleError(reason, rank=rank, round=None, chunk=chunk)
-                reference = cell if wanted else reference
+                reference = cell if required else reference
 
-    def _wanted(self, rank: int, chunk: int) -> int:
-        """Return whose contributions a rank's chunk must hold at the end, a bit for each."""
+    def _required(self, rank: int, chunk: int) -> int:
+        """Return the ranks, as bits, whose contributions a rank's chunk must hold at the end."""
         match self.schedule.collective:
             case Collective.ALL_REDUCE:
                 return (1 << self.schedule.num_ranks) - 1

@@ -1,4 +1,4 @@
-"""torch.distributed point-to-point on a process group of one's own, by ranks of that group."""
+"""Point-to-point messages of torch.distributed on a process group of our own; ranks are those of the group."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch import Tensor
 
 _FOREVER_S = 1e8
 GRACE_S = 1.0
-"""How long past the deadline ranks tell each other whom they miss, before they give up."""
+"""How long past the deadline ranks tell each other which ranks are missing, before they give up."""
 
 
 class BrokenWire(RuntimeError):
-    """A wait failed: a connection is gone, that to ``peer`` where it is known, or the deadline has passed."""
+    """A wait failed: the connection to ``peer`` (None if unknown) is gone, or the deadline has passed."""
 
     def __init__(self, peer: int | None, *, timed_out: bool, cause: str) -> None:
         self.peer = peer
@@ -32,7 +32,7 @@ _NETWORK_TROUBLE = re.compile("connection|timed out|timeout|broken pipe|socket|u
 
 
 def as_broken_wire(error: RuntimeError, deadline: float, peer: int | None = None) -> BrokenWire | None:
-    """Return what an error of torch.distributed says about the network; None if it speaks of something else.
+    """Return an error of torch.distributed as a `BrokenWire`; None if it is not about the network.
 
     >>> as_broken_wire(RuntimeError("Connection closed by peer"), time.monotonic() + 1).timed_out
     False
@@ -46,7 +46,7 @@ def as_broken_wire(error: RuntimeError, deadline: float, peer: int | None = None
 
 @contextmanager
 def _naming(peer: int, deadline: float = math.inf) -> Iterator[None]:
-    """Name the peer in what fails because of the network."""
+    """Name the peer in errors of the network."""
     try:
         yield
     except RuntimeError as error:
@@ -58,7 +58,7 @@ def _naming(peer: int, deadline: float = math.inf) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A send or receive that was started; the tensor stays alive until it is over."""
+    """A send or receive that has been started; it keeps the tensor alive until it is complete."""
 
     work: dist.Work
     peer: int
@@ -66,25 +66,25 @@ class Pending:
 
 
 class Wire:
-    """Sends and receives bytes; whatever fails names the peer."""
+    """Sends and receives bytes; errors name the peer."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
 
     @staticmethod
     def as_bytes(tensor: Tensor) -> Tensor:
-        """Return the same memory as bytes: no type is foreign to Gloo then."""
+        """Return the same memory as bytes, since Gloo does not know all types."""
         return tensor.view(torch.uint8)
 
     def send(self, payload: Tensor, peer: int, tag: int) -> Pending:
-        """Start to send bytes."""
+        """Start sending bytes."""
         with _naming(peer):
             work = dist.isend(payload, group=self.group, tag=tag, group_dst=peer)
         assert work is not None
         return Pending(work, peer, payload)
 
     def receive(self, target: Tensor, peer: int, tag: int) -> Pending:
-        """Start to receive into a tensor."""
+        """Start receiving into a tensor."""
         target = self.as_bytes(target)
         with _naming(peer):
             work = dist.irecv(target, group=self.group, tag=tag, group_src=peer)
@@ -92,30 +92,30 @@ class Wire:
         return Pending(work, peer, target)
 
     def wait(self, pending: Pending, deadline: float, grace_s: float = GRACE_S) -> None:
-        """Wait until it is over, or until some time after the deadline.
+        """Wait until it is complete, but at most until some time after the deadline.
 
-        Gloo closes all connections of the group when a wait runs out of time: the grace lets ranks talk before.
+        Gloo closes all connections of the group when a wait times out: the grace period is for exchanging notices.
         """
         remaining_s = max(deadline - time.monotonic(), 0.0) + grace_s
         with _naming(pending.peer, deadline):
             pending.work.wait(timedelta(seconds=remaining_s))
 
     def wait_for_ever(self, pending: Pending) -> None:
-        """Wait until it is over, or its connection is gone; for threads that others wait for with a deadline.
+        """Wait until it is complete or its connection is gone; for threads that others wait for with a deadline.
 
-        A deadline here would close all connections of the group, and not only the one that is late.
+        A deadline here would close all connections of the group, not only the late one.
         """
         self.wait(pending, time.monotonic() + _FOREVER_S)
 
     def release(self) -> None:
-        """Let go of the group, for good: one that outlives the interpreter makes torch abort."""
+        """Drop the group for good: one that outlives the interpreter makes torch abort."""
         vars(self).pop("group", None)
 
     def close(self, peers: Iterable[int]) -> None:
-        """Close every connection of the group, so that nobody waits for this rank any more.
+        """Close every connection of the group, so that no rank waits for this one any more.
 
-        Gloo has no call for it, but does it when a wait runs out of time. A peer that is gone makes the wait fail
-        at once instead, and nothing is closed: then the next peer is tried.
+        Gloo has no call for it, but does it when a wait times out. A peer that is gone makes the wait fail at once
+        instead, and nothing is closed: then the next peer is tried.
         """
         for peer in peers:
             try:

@@ -1,12 +1,11 @@
-"""Emulated hosts and links: any torchrun-style script, unchanged, on a network that is bad in a way you can repeat."""
+"""Emulated hosts and links: run any torchrun-style script, unchanged, on a reproducibly bad network."""
 
-from headway.lab.conductor import Action
 from headway.lab.control import Control
 from headway.lab.emulator import Lab, SaturationWarning
 from headway.lab.loopback import run_on_loopback
-from headway.lab.relay import RelayLoad
-from headway.lab.results import Counters, Outcome, Progress, RunResult
-from headway.lab.scenario import Event, HostRule, Link, PairRule, Phase, Scenario, When
+from headway.lab.playback import Action
+from headway.lab.results import Counters, Outcome, Progress, RelayLoad, RunResult
+from headway.lab.scenario import Event, HostRule, LinkSpec, PairRule, Phase, Scenario, When
 from headway.lab.toml import ScenarioError, load_scenario, preset_names
 
 __all__ = [
@@ -16,7 +15,7 @@ __all__ = [
     "Event",
     "HostRule",
     "Lab",
-    "Link",
+    "LinkSpec",
     "Outcome",
     "PairRule",
     "Phase",

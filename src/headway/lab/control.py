@@ -1,11 +1,11 @@
-"""The line from a script to the lab it runs in: rank 0 announces its steps, and phases by step follow.
+"""The channel from a script to the lab it runs in: rank 0 announces its steps, which phases may depend on.
 
     control = headway.lab.Control()
     for step in range(num_steps):
         control.step(step)
         ...
 
-Outside of a lab, and on other ranks, the calls do nothing.
+Outside of a lab, and on the other ranks, the calls do nothing.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ class Control:
         return self._socket is not None
 
     def step(self, number: int) -> None:
-        """Say that a step begins."""
+        """Announce that a step begins."""
         if self._socket is None or self._path is None:
             return
         try:
             self._socket.sendto(f"step {int(number)}".encode(), self._path)
-        except BlockingIOError:  # the lab is behind; a later step says the same and more
+        except BlockingIOError:  # the lab is behind; a later step supersedes this one
             return
         except OSError:  # the lab has ended; the script has not noticed yet
             self.close()
 
     def close(self) -> None:
-        """Close the line; later calls do nothing."""
+        """Close the channel; later calls do nothing."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
 
 class ControlServer:
-    """The lab's end of the line. A socket in the file system is reached from every network namespace."""
+    """The lab's end of the channel: a socket in the file system, which every network namespace can reach."""
 
     def __init__(self, path: Path, on_step: Callable[[int], None]) -> None:
         self.path = path
@@ -72,7 +72,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self) -> None:
-        """End the line."""
+        """Close the channel."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as farewell:
             farewell.sendto(b"close", str(self.path))
         self._thread.join()

@@ -1,4 +1,4 @@
-"""The lab: emulated hosts, the relay between them, and the scenario that changes their links."""
+"""The lab: emulated hosts, the relay between them, and the playback of a scenario."""
 
 from __future__ import annotations
 
@@ -13,41 +13,40 @@ from pathlib import Path
 
 from headway.errors import LabError
 from headway.lab import leftovers, possible
-from headway.lab.conductor import Action, Conductor
 from headway.lab.control import SOCKET_VARIABLE, ControlServer
 from headway.lab.hosts import INTERFACE, MAX_HOSTS, Host, address, address_number, route_metrics, tcp_settings
-from headway.lab.links import LinkTable, all_tables, link_table
-from headway.lab.relay import LoadMeter, Relay, warm_up
-from headway.lab.results import Counters, Progress, RunResult
+from headway.lab.links import LinkTable, all_tables, link_table, mtu_bytes, window_bytes
+from headway.lab.playback import Action, Playback
+from headway.lab.relay import Relay, warm_up
+from headway.lab.results import Counters, LoadMeter, Progress, RunResult
 from headway.lab.scenario import Scenario
-from headway.lab.sizes import mtu_bytes, window_bytes
 from headway.lab.state import apply_links, new_network
 from headway.lab.toml import load_scenario
-from headway.lab.workers import GRACE_S, Meeting, Output, Workers
+from headway.lab.workers import GRACE_S, Output, Rendezvous, Workers
 
 MASTER_PORT = 29500
 
 NICENESS = 10
-"""Of the workers where the relay may not have real-time priority: it must come first all the same."""
+"""Niceness of workers where the relay may not have real-time priority: the relay must still come first."""
 
 _SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
 
 
 class SaturationWarning(UserWarning):
-    """The relay was too busy: times of this run are the relay's and not the network's."""
+    """The relay was too busy: times of this run show the relay rather than the network."""
 
 
 class Lab:
-    """Hosts and links, as long as the context lasts.
+    """Emulated hosts and links, for as long as the context is open.
 
         with headway.lab.Lab(4, "wan") as lab:
             result = lab.run(["python", "train.py"])
 
     Args:
-        num_hosts: How many hosts.
-        scenario: A scenario, the name of a preset, or a path to a file.
-        seed: Of jitter and loss.
-        on_action: Called for every phase that comes into force and every event.
+        num_hosts: Number of emulated hosts.
+        scenario: A scenario, the name of a preset, or the path of a file.
+        seed: Random seed of jitter and loss.
+        on_action: Called for every change of phase and every event.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Lab:
         self.close()
 
     def close(self) -> None:
-        """End relay and hosts. Called twice, it does nothing."""
+        """End relay and hosts; a second call does nothing."""
         if self._open is not None:
             stack, self._open, self._hosts = self._open, None, []
             stack.close()
@@ -116,70 +115,70 @@ class Lab:
         interrupt_grace_s: float | None = None,
         on_interrupt: Callable[[], None] = lambda: None,
     ) -> RunResult:
-        """Start the command on every host, let the scenario happen from its start, and wait until all have ended.
+        """Start the command on every host, play the scenario from its start, and wait until all have ended.
 
-        Nothing that the workers have started is left when this returns or raises.
+        No process that the workers started is left when this returns or raises.
 
         Args:
             command: Program and arguments.
-            env: Variables beside ours and torchrun's.
-            output: Called with (rank, line) for every line a worker prints, from a thread of its own.
-            on_progress: Called several times a second.
-            timeout_s: When to give up.
-            grace_s: How long the others may go on once a rank has failed of its own.
-            interrupt_grace_s: How long workers may take to end in order after Ctrl-C; ``grace_s`` if not given.
-            on_interrupt: Called when that time begins.
+            env: Environment variables, in addition to ours and torchrun's.
+            output: Called with (rank, line) for every line that a worker prints, on a thread per worker.
+            on_progress: Called many times a second.
+            timeout_s: When to give up; never by default.
+            grace_s: How long the other ranks may go on once one has failed by itself.
+            interrupt_grace_s: How long workers may take to end after Ctrl-C; ``grace_s`` by default.
+            on_interrupt: Called on Ctrl-C, before workers are told to end.
 
         Raises:
-            TimeoutError: The workers had not ended in time.
-            LabError: The lab itself broke, or the program could not be started.
+            TimeoutError: The workers did not end in time.
+            LabError: The lab itself failed, or the program could not be started.
         """
         self._check_open()
         if not command:
             raise ValueError("the command is empty: name a program")
         if self._workers is not None:
-            raise LabError("a run is under way in this lab: make another lab for a second one")
+            raise LabError("a command is running in this lab: make another lab for a second one")
         self._failure = None
         self._stopped.clear()
-        conductor = Conductor(self.scenario, self.num_hosts, self, self._note_failure)
+        playback = Playback(self.scenario, self.num_hosts, self._act, self._note_failure)
         before, meter, started_s = self.counters(), self._relay.meter(), time.monotonic()
 
         def check() -> None:
             self._check_health()
             on_progress(
                 Progress(
-                    elapsed_s=conductor.elapsed_s,
-                    phase=conductor.phase,
-                    step=conductor.step,
+                    elapsed_s=playback.elapsed_s,
+                    phase=playback.phase,
+                    step=playback.step,
                     counters=self.counters().since(before),
                     load=meter.read(),
                 )
             )
 
         with ExitStack() as stack:
-            server = ControlServer(self._folder / "control", conductor.announce)
+            server = ControlServer(self._folder / "control", playback.announce)
             stack.callback(server.close)
             extra = {**(env or {}), SOCKET_VARIABLE: str(server.path), leftovers.MARK_VARIABLE: self._mark}
             niceness = 0 if self._relay.is_realtime else NICENESS
             stack.callback(self._end_workers)
-            meeting = Meeting(address=address(0), port=MASTER_PORT, interface=INTERFACE)
+            rendezvous = Rendezvous(address=address(0), port=MASTER_PORT, interface=INTERFACE)
             self._workers = Workers(
-                self._hosts, command, meeting=meeting, extra=extra, output=output, niceness=niceness
+                self._hosts, command, rendezvous=rendezvous, extra=extra, output=output, niceness=niceness
             )
-            stack.callback(conductor.stop)
-            conductor.start()
-            try:
-                first_failed = self._workers.wait(timeout_s=timeout_s, grace_s=grace_s, check=check)
-            except KeyboardInterrupt:
-                on_interrupt()
-                patience_s = grace_s if interrupt_grace_s is None else interrupt_grace_s
-                self._workers.end(grace_s=patience_s, number=signal.SIGINT, check=check)
-                raise
+            stack.callback(playback.stop)
+            playback.start()
+            first_failed = self._workers.wait(
+                timeout_s=timeout_s,
+                grace_s=grace_s,
+                interrupt_grace_s=interrupt_grace_s,
+                on_interrupt=on_interrupt,
+                check=check,
+            )
             workers = self._workers
         return self._result(workers, first_failed, time.monotonic() - started_s, before, meter)
 
-    def act(self, action: Action) -> None:
-        """Carry out what the scenario says; called by the conductor."""
+    def _act(self, action: Action) -> None:
+        """Carry out an action of the scenario."""
         if action.kind == "phase":
             apply_links(self._network, link_table(self.scenario, self.num_hosts, action.phase))
         for rank in action.ranks:
@@ -191,7 +190,7 @@ class Lab:
         self._on_action(action)
 
     def counters(self) -> Counters:
-        """Return what has gone between every pair since the lab was opened."""
+        """Return the traffic between all pairs since the lab was opened."""
         self._check_open()
         links = self._network.links
         return Counters(
@@ -211,7 +210,7 @@ class Lab:
         )
 
     def _changes_state(self, kind: str, rank: int) -> bool:
-        """Count cuts and freezes of a rank, which may overlap: only the first begins one and only the last ends it."""
+        """Count the cuts and freezes of a rank, which may overlap: the first starts it and the last ends it."""
         if kind == "kill":
             return True
         what = (kind.replace("heal", "cut").replace("thaw", "freeze"), rank)
@@ -237,7 +236,7 @@ class Lab:
         if load.is_saturated:
             warnings.warn(
                 f"the relay was saturated ({load.cpu_share:.0%} of a core, packets {1e3 * load.mean_lateness_s:.1f} ms "
-                f"late on average, {load.num_failed_writes} lost): times are the relay's and not the network's; use "
+                f"late on average, {load.num_failed_writes} lost): times show the relay rather than the network; use "
                 "fewer hosts or less bandwidth",
                 SaturationWarning,
                 stacklevel=3,
@@ -257,7 +256,7 @@ class Lab:
 
     def _check_health(self) -> None:
         if self._failure is not None:
-            raise LabError(f"the scenario could not go on: {self._failure}") from self._failure
+            raise LabError(f"the scenario failed: {self._failure}") from self._failure
         if self._relay.failed_host is not None:
             raise LabError(f"the network device of host {self._relay.failed_host} failed, and the relay has ended")
         if not self._relay.is_alive:

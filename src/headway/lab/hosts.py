@@ -1,7 +1,7 @@
 """Emulated hosts: a network namespace each, held open by a file descriptor, with one TUN device inside.
 
-Nothing has a name in the file system: when the last process and descriptor are gone, also through ``kill -9``, so are
-namespace and device.
+Nothing has a name in the file system: namespace and device vanish with the last process and descriptor, even after
+``kill -9``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headway.errors import LabError
-from headway.lab.processes import start_process
+from headway.lab.workers import start_process
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ INTERFACE = "hw0"
 TUN_PATH = "/dev/net/tun"
 SUBNET = "10.77.0.0/16"
 _FIRST_ADDRESS = (10 << 24) | (77 << 16) | 1
-"""Namespaces are worlds of their own: every lab uses the same addresses."""
+"""Namespaces are isolated, so every lab uses the same addresses."""
 
 MAX_HOSTS = 250
 
@@ -35,7 +35,7 @@ CLONE_NEWNET = 0x40000000
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 
 _QUEUE_PACKETS = 20_000
-"""A TUN drops what does not fit its queue, and TCP cannot see it fill: it must hold every window that can be open."""
+"""A TUN device drops what does not fit its queue, and TCP cannot see it fill: it must hold all open windows."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -55,38 +55,38 @@ def address(rank: int) -> str:
 
 
 def tcp_settings(window_bytes: int, *, is_lossless: bool) -> dict[str, str]:
-    """Return kernel settings that let one connection fill the longest and fattest link of a scenario, and no more.
+    """Return kernel settings that let one connection fill the link of largest bandwidth-delay product, and no more.
 
-    A wider window than needed only waits in queues. A send buffer also counts the kernel's overhead a packet, and a
+    A wider window than needed only fills queues. A send buffer also includes the kernel's overhead per packet, and a
     receiver first announces half of its buffer.
     """
     send_bytes = int(min(2.7 * window_bytes, 64e6))
     settings = {
-        # The one that every kernel has and every namespace may set. It takes loss, not delay, for congestion.
+        # Every kernel has it and every namespace may set it. It reacts to loss, not to delay.
         "ipv4/tcp_congestion_control": "reno",
         "ipv4/tcp_rmem": f"4096 {2 * send_bytes} {2 * send_bytes}",
         "ipv4/tcp_wmem": f"4096 {send_bytes} {send_bytes}",
         "ipv4/tcp_slow_start_after_idle": "0",
-        "ipv4/tcp_no_metrics_save": "1",  # a phase must not leave its round trip to the next connection
+        "ipv4/tcp_no_metrics_save": "1",  # a new connection must not inherit the round trip of an old phase
         "ipv6/conf/all/disable_ipv6": "1",
         "ipv6/conf/default/disable_ipv6": "1",
     }
     if is_lossless:
-        settings["ipv4/tcp_early_retrans"] = "0"  # a long queue is not a loss: no tail loss probes
+        settings["ipv4/tcp_early_retrans"] = "0"  # a long queue is not loss: no tail loss probes
     return settings
 
 
 def route_metrics(window_packets: int, *, is_lossless: bool) -> dict[str, int]:
-    """Return metrics of the route: windows that start wide and, where nothing is lost, patience (rto_min in ms)."""
+    """Return metrics of the route: wide initial windows and, where nothing is lost, a long rto_min (in ms)."""
     window = min(max(window_packets, 10), 1000)
     return {"initcwnd": window, "initrwnd": window, **({"rto_min": 1000} if is_lossless else {})}
 
 
 class Host:
-    """One host. A thread lives in its namespace, since that belongs to a thread, and does everything there.
+    """One host. Everything in its namespace is done by one thread, since a namespace belongs to a thread.
 
-    The thread stays as long as the host: the processes it starts are killed by the kernel when it ends, and so when the
-    launcher dies in whatever way.
+    The thread lives as long as the host: the kernel kills the processes that it started when it ends, however the
+    launcher dies.
     """
 
     def __init__(self, rank: int, *, mtu_bytes: int, settings: dict[str, str], metrics: dict[str, int]) -> None:
@@ -109,11 +109,11 @@ class Host:
         return outcome.result()
 
     def popen(self, command: list[str], *, niceness: int = 0, **options: Any) -> subprocess.Popen[bytes]:
-        """Start a process on the host; it leads a session of its own and dies with the launcher."""
+        """Start a process on the host; it leads a session of its own and is killed with the launcher."""
         return self.call(lambda: start_process(command, niceness=niceness, **options))
 
     def close(self) -> None:
-        """Remove device and namespace; processes of the host must have ended."""
+        """Remove device and namespace; all processes of the host must have ended."""
         if self._thread.is_alive():
             self._calls.put(None)
             self._thread.join()
@@ -153,7 +153,7 @@ class Host:
     def _configure_interface(self, mtu_bytes: int, metrics: dict[str, int]) -> None:
         from pyroute2 import IPRoute
 
-        with IPRoute() as netlink:  # its socket is made here, so it talks to this namespace
+        with IPRoute() as netlink:  # its socket belongs to the namespace of this thread
             netlink.link("set", index=1, state="up")
             (device,) = netlink.link_lookup(ifname=INTERFACE)
             netlink.link("set", index=device, mtu=mtu_bytes, txqlen=_QUEUE_PACKETS)

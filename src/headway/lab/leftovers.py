@@ -1,8 +1,8 @@
-"""What a lab leaves behind when its launcher is killed, or when workers start processes of their own; and its removal.
+"""Finds and removes what a lab leaves behind when its launcher is killed, or when workers start processes.
 
-Namespaces and devices go by themselves with the last process in them, and workers die with the launcher. What may stay
-are processes that a worker had started in a session of their own, which carry the mark of their lab in the environment,
-and the lab's folder, which carries it in its name.
+Namespaces and devices vanish with the last process in them, and workers are killed with the launcher. What may remain
+are processes that a worker started in a session of their own, which have the mark of their lab in the environment, and
+the lab's folder, which has it in its name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Leftovers:
 
 
 def new_mark() -> str:
-    """Return what names one lab for good: its launcher's number, when that started, and which of its labs it is."""
+    """Return a unique mark of a lab: its launcher's process number and start time, and a count of its labs."""
     return f"{os.getpid()}-{_start_time(os.getpid())}-{next(_numbers)}"
 
 
@@ -44,7 +44,7 @@ def make_folder(mark: str) -> Path:
 
 
 def end_processes(mark: str) -> tuple[int, ...]:
-    """End all processes that carry the mark of a lab, and return their numbers."""
+    """End all processes with the mark of a lab, and return their numbers."""
     return _end_processes(lambda found: found == mark)
 
 
@@ -76,7 +76,7 @@ def _marked_processes() -> Iterator[tuple[int, str]]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
-        with suppress(OSError):  # gone meanwhile, or somebody else's
+        with suppress(OSError):  # gone meanwhile, or of another user
             for assignment in (entry / "environ").read_bytes().split(b"\0"):
                 if assignment.startswith(variable):
                     yield int(entry.name), assignment[len(variable) :].decode("ascii", "replace")
@@ -89,7 +89,7 @@ def _is_alive(mark: str) -> bool:
 
 
 def _start_time(pid: int) -> str | None:
-    """Return when a process started, in the kernel's ticks since boot, or None if there is no such process."""
+    """Return when a process started, in clock ticks since boot, or None if there is no such process."""
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return fields[19]

@@ -1,8 +1,7 @@
-"""Workers on this machine, joined by its loopback interface: what torchrun does on one node, without a lab."""
+"""Workers on this machine, connected by its loopback interface: like torchrun on one node, without a lab."""
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
 import time
@@ -12,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway.lab import leftovers
-from headway.lab.processes import start_process
 from headway.lab.results import Outcome
-from headway.lab.workers import GRACE_S, Meeting, Output, Workers
+from headway.lab.workers import GRACE_S, Output, Rendezvous, Workers, start_process
 
 _ADDRESS = "127.0.0.1"
 _INTERFACE = "lo"
@@ -22,12 +20,11 @@ _INTERFACE = "lo"
 
 @dataclass(frozen=True)
 class LocalHost:
-    """A place to start a worker at: this machine."""
+    """This machine, as the host of a worker."""
 
     rank: int
 
     def popen(self, command: list[str], *, niceness: int = 0, **options: Any) -> subprocess.Popen[bytes]:
-        """Start a process."""
         return start_process(command, niceness=niceness, **options)
 
 
@@ -46,48 +43,48 @@ def run_on_loopback(
 ) -> Outcome:
     """Start the command once for each worker, as torchrun would, and wait until all have ended.
 
-    Nothing that the workers have started is left when this returns or raises.
+    No process that the workers started is left when this returns or raises.
 
     Args:
-        num_workers: How many.
+        num_workers: Number of workers.
         command: Program and arguments.
-        port: Where workers meet; any that is free, if not given.
-        env: Variables beside ours and torchrun's.
-        output: Called with (rank, line) for every line a worker prints, from a thread of its own.
+        port: The port of rank 0; any free one by default.
+        env: Environment variables, in addition to ours and torchrun's.
+        output: Called with (rank, line) for every line that a worker prints, on a thread per worker.
         on_progress: Called many times a second.
-        timeout_s: When to give up.
-        grace_s: How long the others may go on once a rank has failed.
-        interrupt_grace_s: How long workers may take to end in order after Ctrl-C; ``grace_s`` if not given.
-        on_interrupt: Called when that time begins.
+        timeout_s: When to give up; never by default.
+        grace_s: How long the other ranks may go on once one has failed.
+        interrupt_grace_s: How long workers may take to end after Ctrl-C; ``grace_s`` by default.
+        on_interrupt: Called on Ctrl-C, before workers are told to end.
 
     Raises:
         ValueError: The port is in use.
-        TimeoutError: The workers had not ended in time.
+        TimeoutError: The workers did not end in time.
         LabError: The program could not be started.
     """
     port = find_port() if port is None else check_port(port)
-    meeting = Meeting(address=_ADDRESS, port=port, interface=_INTERFACE, is_one_node=True)
+    rendezvous = Rendezvous(address=_ADDRESS, port=port, interface=_INTERFACE, is_one_node=True)
     mark, started_s = leftovers.new_mark(), time.monotonic()
     with ExitStack() as stack:
         stack.callback(leftovers.end_processes, mark)
         workers = Workers(
             [LocalHost(rank) for rank in range(num_workers)],
             command,
-            meeting=meeting,
+            rendezvous=rendezvous,
             extra={**(env or {}), leftovers.MARK_VARIABLE: mark},
             output=output,
             niceness=0,
         )
         stack.callback(workers.drain)
-        stack.callback(leftovers.end_processes, mark)  # before that: what they hold open is never read to its end
+        stack.callback(leftovers.end_processes, mark)  # first: a pipe that they hold open never ends
         stack.callback(workers.end, grace_s=0.0)
-        try:
-            first_failed = workers.wait(timeout_s=timeout_s, grace_s=grace_s, check=on_progress)
-        except KeyboardInterrupt:
-            on_interrupt()
-            patience_s = grace_s if interrupt_grace_s is None else interrupt_grace_s
-            workers.end(grace_s=patience_s, number=signal.SIGINT, check=on_progress)
-            raise
+        first_failed = workers.wait(
+            timeout_s=timeout_s,
+            grace_s=grace_s,
+            interrupt_grace_s=interrupt_grace_s,
+            on_interrupt=on_interrupt,
+            check=on_progress,
+        )
     return Outcome(
         exit_codes=workers.exit_codes,
         first_failed=first_failed,
@@ -97,7 +94,7 @@ def run_on_loopback(
 
 
 def find_port() -> int:
-    """Return a port of the loopback interface that is free now."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind((_ADDRESS, 0))
         number: int = probe.getsockname()[1]
@@ -105,10 +102,10 @@ def find_port() -> int:
 
 
 def check_port(port: int) -> int:
-    """Return a port of the loopback interface, if it can be used.
+    """Return the port if it can be used on the loopback interface.
 
     Raises:
-        ValueError: It is in use, or no port at all.
+        ValueError: The port is in use, or out of range.
     """
     if not 1 <= port <= 65535:
         raise ValueError(f"port is {port}, but must be between 1 and 65535; give none for any that is free")

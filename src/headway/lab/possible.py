@@ -1,4 +1,4 @@
-"""Is a lab possible on this machine, and if not, what is missing?"""
+"""Whether a lab is possible on this machine, and what is missing if not."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _CLONE_NEWUSER = 0x10000000
 
 
 def missing() -> str | None:
-    """Return one sentence on what is missing and how to get it, or None where a lab is possible."""
-    sentence = missing_beside_privilege()
+    """Return a sentence that says what is missing and how to get it, or None if a lab is possible."""
+    sentence = missing_besides_privilege()
     if sentence is not None or may_make_namespaces():
         return sentence
     if may_make_user_namespaces():
@@ -29,8 +29,8 @@ def missing() -> str | None:
     )
 
 
-def missing_beside_privilege() -> str | None:
-    """Return what is missing beside the right to make namespaces, which a user namespace may give."""
+def missing_besides_privilege() -> str | None:
+    """Return what is missing apart from the right to make namespaces, which a user namespace may give."""
     if sys.platform != "linux":
         return "The lab needs Linux: it is made of network namespaces."
     if importlib.util.find_spec("pyroute2") is None:
@@ -43,14 +43,14 @@ def missing_beside_privilege() -> str | None:
 
 
 def check() -> None:
-    """Raise LabError with that sentence where a lab is not possible."""
+    """Raise `LabError` with that sentence if a lab is not possible."""
     sentence = missing()
     if sentence is not None:
         raise LabError(sentence)
 
 
 def may_make_namespaces() -> bool:
-    """Try it, in a thread that ends at once: a namespace belongs to a thread."""
+    """Return whether it works, by trying on a thread that ends at once: a namespace belongs to a thread."""
     results: list[int] = []
     libc = ctypes.CDLL(None)
     thread = threading.Thread(target=lambda: results.append(libc.unshare(CLONE_NEWNET)))
@@ -60,6 +60,6 @@ def may_make_namespaces() -> bool:
 
 
 def may_make_user_namespaces() -> bool:
-    """Try it, in a process of our own, since that must have one thread."""
+    """Return whether it works, by trying in a process of its own, since it must have one thread."""
     code = f"import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare({CLONE_NEWNET | _CLONE_NEWUSER}) != 0)"
     return subprocess.run([sys.executable, "-I", "-S", "-c", code], check=False).returncode == 0

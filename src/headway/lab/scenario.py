@@ -1,15 +1,17 @@
-"""What the emulated network is like, and how it changes: plain data, checked when it is made.
+"""The emulated network and how it changes: plain data, validated when created.
 
 A scenario is a default link, rules for hosts and pairs that override it, phases that override those from a time or a
-step on, and events that hit single ranks. ``toml`` reads one from a file.
+step on, and events that affect single ranks. `toml` reads one from a file.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, Literal, TypeVar, get_args
+
+T = TypeVar("T")
 
 EventKind = Literal["cut", "kill", "freeze"]
 EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
@@ -17,11 +19,11 @@ EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
 RankGroup = Literal["all", "first half", "second half"]
 RANK_GROUPS: tuple[RankGroup, ...] = get_args(RankGroup)
 Ranks = tuple[int, ...] | RankGroup
-"""Ranks by number, or a group of them that exists for any number of hosts."""
+"""Ranks by number, or a group that is defined for any number of hosts."""
 
 
 def resolve_ranks(ranks: Ranks, num_hosts: int) -> list[int]:
-    """Return the numbers.
+    """Return the ranks by number.
 
     >>> resolve_ranks("first half", 5), resolve_ranks("second half", 5)
     ([0, 1], [2, 3, 4])
@@ -36,8 +38,8 @@ def resolve_ranks(ranks: Ranks, num_hosts: int) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
-    """What a rule says of a link, one way; None leaves it as it was."""
+class LinkSpec:
+    """A one-way link to emulate, or a rule for one; None leaves a property unchanged."""
 
     latency_s: float | None = None
     bandwidth_bps: float | None = None
@@ -54,7 +56,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class HostRule:
-    """The line of some hosts: rates of their NIC each way, and latency that comes on top, each way."""
+    """The access line of some hosts: bandwidth of the NIC in each direction, and additional latency each way."""
 
     ranks: Ranks
     up_bps: float | None = None
@@ -69,11 +71,11 @@ class HostRule:
 
 @dataclass(frozen=True, kw_only=True)
 class PairRule:
-    """The link from each source to each target; its bandwidth is that of the pair, beside those of the two NICs."""
+    """The link from each source to each target; its bandwidth limits the pair, in addition to the two NICs."""
 
     sources: Ranks
     targets: Ranks
-    link: Link
+    link: LinkSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,21 +92,14 @@ class When:
         _check("at_step", self.at_step, lambda value: value >= 0, "not negative")
 
     def has_come(self, elapsed_s: float, step: int | None) -> bool:
-        """Return whether this is past."""
+        """Return whether it has been reached."""
         if step is not None and self.at_step is not None:
             return step >= self.at_step
         return self.at_s is not None and elapsed_s >= self.at_s
 
     def by_step(self) -> When:
-        """Return the same by its step alone, if it has one; step 0 has come before the script announces it."""
+        """Return the same by its step only, if it has one; step 0 counts as reached before the script announces it."""
         return self if self.at_step is None else When(at_s=None if self.at_step else 0.0, at_step=self.at_step)
-
-    def stretched(self, factor: float) -> When:
-        """Return the same, later by a factor."""
-        return When(
-            at_s=None if self.at_s is None else self.at_s * factor,
-            at_step=None if self.at_step is None else round(self.at_step * factor),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +108,14 @@ class Phase:
 
     start: When
     end: When | None = None
-    link: Link = field(default_factory=Link)
+    link: LinkSpec = field(default_factory=LinkSpec)
     hosts: tuple[HostRule, ...] = ()
     pairs: tuple[PairRule, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happens to ranks: ``cut`` off the network, ``freeze`` (SIGSTOP), or ``kill`` (SIGKILL)."""
+    """An event that affects ranks: ``cut`` off the network, ``freeze`` (SIGSTOP), or ``kill`` (SIGKILL)."""
 
     kind: EventKind
     ranks: Ranks
@@ -137,13 +132,13 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A network and all that will happen to it."""
+    """A network, and how it changes."""
 
     name: str = "custom"
     source: str = ""
     """The file it was read from, for messages."""
     description: str = ""
-    link: Link = field(default_factory=Link)
+    link: LinkSpec = field(default_factory=LinkSpec)
     hosts: tuple[HostRule, ...] = ()
     pairs: tuple[PairRule, ...] = ()
     phases: tuple[Phase, ...] = ()
@@ -154,7 +149,7 @@ class Scenario:
         _check_order("steps", [(_at_step(phase.start), _at_step(phase.end)) for phase in self.phases])
 
     def check_ranks(self, num_hosts: int) -> None:
-        """Raise if a rule or an event names a rank that there is not."""
+        """Raise if a rule or an event names a rank that does not exist."""
         for what, ranks in self._named_ranks():
             for rank in resolve_ranks(ranks, num_hosts):
                 if not 0 <= rank < num_hosts:
@@ -184,9 +179,9 @@ class Scenario:
         return None
 
     def by_steps(self) -> Scenario:
-        """Return the same without times where there are steps: for scripts that announce their steps.
+        """Return the same without times where there are steps, for scripts that announce their steps.
 
-        While they start, which takes as long as it takes, the clock would run ahead of them through the phases.
+        Otherwise phases would pass by the clock while a script starts, however long that takes.
         """
         phases = tuple(replace(each, start=each.start.by_step(), end=_by_step(each.end)) for each in self.phases)
         events = tuple(replace(each, start=each.start.by_step()) for each in self.events)
@@ -197,36 +192,24 @@ class Scenario:
         for name, factor in (("bandwidth", bandwidth), ("time", time)):
             if not (math.isfinite(factor) and factor > 0):
                 raise ValueError(f"the factor of {name} is {factor}, but must be positive")
+        return _scaled(self, bandwidth, time)
 
-        def link(rule: Link) -> Link:
-            return replace(rule, bandwidth_bps=_times(rule.bandwidth_bps, bandwidth))
 
-        def hosts(rules: Sequence[HostRule]) -> tuple[HostRule, ...]:
-            return tuple(
-                replace(rule, up_bps=_times(rule.up_bps, bandwidth), down_bps=_times(rule.down_bps, bandwidth))
-                for rule in rules
-            )
-
-        def pairs(rules: Sequence[PairRule]) -> tuple[PairRule, ...]:
-            return tuple(replace(rule, link=link(rule.link)) for rule in rules)
-
-        phases = tuple(
-            Phase(
-                start=phase.start.stretched(time),
-                end=None if phase.end is None else phase.end.stretched(time),
-                link=link(phase.link),
-                hosts=hosts(phase.hosts),
-                pairs=pairs(phase.pairs),
-            )
-            for phase in self.phases
-        )
-        events = tuple(
-            replace(event, start=event.start.stretched(time), duration_s=_times(event.duration_s, time))
-            for event in self.events
-        )
-        return replace(
-            self, link=link(self.link), hosts=hosts(self.hosts), pairs=pairs(self.pairs), phases=phases, events=events
-        )
+def _scaled(value: T, bandwidth: float, time: float) -> T:
+    """Multiply the bandwidths and times in a rule, and in all that it contains."""
+    if isinstance(value, tuple):
+        return tuple(_scaled(each, bandwidth, time) for each in value)  # type: ignore[return-value]
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    scaled: dict[str, Any] = {}
+    for name, old in vars(value).items():
+        if old is None or not (name.endswith("_bps") or name in ("at_s", "at_step", "duration_s")):
+            scaled[name] = _scaled(old, bandwidth, time)
+        elif name == "at_step":
+            scaled[name] = round(old * time)
+        else:
+            scaled[name] = old * (bandwidth if name.endswith("_bps") else time)
+    return replace(value, **scaled)
 
 
 def _by_step(when: When | None) -> When | None:
@@ -242,7 +225,7 @@ def _at_step(when: When | None) -> int | None:
 
 
 def _check_order(unit: str, spans: Sequence[tuple[float | None, float | None]]) -> None:
-    """Raise unless spans (start, end) follow each other, as far as they are given in this unit."""
+    """Raise unless the spans (start, end) given in this unit follow each other."""
     previous: tuple[int, float, float | None] | None = None
     for number, (start, end) in enumerate(spans):
         if end is not None and (start is None or end <= start):
@@ -258,10 +241,6 @@ def _check_order(unit: str, spans: Sequence[tuple[float | None, float | None]]) 
                     f"the second starts at {start:g} {unit}"
                 )
         previous = (number, start, end)
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def _check(name: str, value: float | None, holds: Callable[[float], bool], limit: str) -> None:

@@ -1,4 +1,4 @@
-"""The state of the emulated network, in flat arrays that the compiled relay and Python threads share.
+"""The state of the emulated network, in flat arrays shared by the compiled relay and Python threads.
 
 Aligned stores of eight bytes are atomic: a phase change writes to ``hosts`` and ``links`` while the relay runs, and
 counters may be read at any time.
@@ -20,18 +20,18 @@ PACKETS_PER_SENDER = 4096
 """A sender with this many packets inside the relay is not read: the rest waits in its TUN queue."""
 
 NUM_FLOWS = 16
-"""Queues of each pair; the connections between two hosts are spread over them."""
+"""Queues per pair; the connections between two hosts are spread over them."""
 
 HOST = np.dtype(
     [
         ("address", "i8"),  # IPv4, as a number
         ("up_bps", "f8"),
         ("down_bps", "f8"),
-        ("cut", "i8"),  # 1: all from and to this host is dropped
-        ("up_free_s", "f8"),  # when the sending NIC has sent what it is sending
-        ("up_turn", "i8"),  # the destination to be served first
+        ("cut", "i8"),  # 1: all traffic of this host is dropped
+        ("up_free_s", "f8"),  # when the sending NIC has finished its packet
+        ("up_turn", "i8"),  # the destination to serve first
         ("down_free_s", "f8"),
-        ("down_head", "i8"),  # queue at the receiving NIC; its head is being served
+        ("down_head", "i8"),  # queue at the receiving NIC; its head is in service
         ("down_tail", "i8"),
         ("held_packets", "i8"),  # packets of this sender inside the relay
     ]
@@ -43,9 +43,9 @@ LINK = np.dtype(  # [source, target]
         ("loss", "f8"),
         ("rate_bps", "f8"),
         ("free_s", "f8"),
-        ("num_waiting", "i8"),  # packets that wait for the sending NIC, in all flows
-        ("flow_turn", "i8"),  # the flow to be served first
-        ("last_arrival_s", "f8"),  # jitter must not reorder a pair: TCP would take it for loss
+        ("num_waiting", "i8"),  # packets waiting for the sending NIC, in all flows
+        ("flow_turn", "i8"),  # the flow to serve first
+        ("last_arrival_s", "f8"),  # jitter must not reorder a pair: to TCP that looks like loss
         ("sent_packets", "i8"),
         ("sent_bytes", "i8"),
         ("lost_packets", "i8"),
@@ -77,7 +77,7 @@ CONTROL = np.dtype(
         ("num_events", "i8"),
         ("num_scheduled", "i8"),
         ("num_delivered", "i8"),
-        ("late_s", "f8"),  # summed over deliveries: how much later than due they were
+        ("late_s", "f8"),  # lateness, summed over deliveries
         ("num_failed_writes", "i8"),
         ("failed_host", "i8"),
     ]
@@ -85,7 +85,7 @@ CONTROL = np.dtype(
 
 
 class Network(NamedTuple):
-    """All of it; ``payloads`` holds the bytes of the packet in each slot."""
+    """All arrays; ``payloads`` holds the bytes of the packet in each slot."""
 
     hosts: Any
     links: Any
@@ -97,7 +97,7 @@ class Network(NamedTuple):
 
 
 def new_network(addresses: Sequence[int], mtu_bytes: int, packets_per_sender: int = PACKETS_PER_SENDER) -> Network:
-    """Return an idle network without limits; pages of payload memory that are never used cost nothing."""
+    """Return an idle network without limits; payload memory that is never used costs nothing."""
     num_hosts = len(addresses)
     num_slots = num_hosts * packets_per_sender
     hosts = np.zeros(num_hosts, HOST)
@@ -111,8 +111,8 @@ def new_network(addresses: Sequence[int], mtu_bytes: int, packets_per_sender: in
     packets = np.zeros(num_slots, PACKET)
     packets["next"] = np.arange(1, num_slots + 1)
     packets["next"][-1] = NOTHING
-    # One event a packet, and two a NIC and link: a packet that comes when a NIC has just become free, but before that
-    # event was taken, starts the NIC at once, and the stale event then finds it busy and does nothing.
+    # One event per packet, and two per NIC and link: a packet that arrives when a NIC has just become free, but before
+    # that event was processed, starts the NIC at once; the stale event then finds it busy and does nothing.
     events = np.zeros(num_slots + 2 * (num_hosts + num_hosts**2), EVENT)
     control = np.zeros(1, CONTROL)
     control["running"] = 1
@@ -121,7 +121,7 @@ def new_network(addresses: Sequence[int], mtu_bytes: int, packets_per_sender: in
 
 
 def apply_links(network: Network, table: LinkTable) -> None:
-    """Put links in force: at once, also for packets that wait, though not for those in flight."""
+    """Put links in force at once, for waiting packets too, but not for those in flight."""
     network.hosts["up_bps"] = table.up_bps
     network.hosts["down_bps"] = table.down_bps
     network.links["delay_s"] = table.latency_s

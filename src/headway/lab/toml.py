@@ -1,35 +1,4 @@
-"""Scenarios in TOML. Every mistake is reported with file, key and value, before anything is created.
-
-description = "A slow region joined to a fast one"
-
-[link]                       # the default, one way
-latency = "1ms"
-bandwidth = "1gbps"
-jitter = "0.1ms"
-loss = "0.1%"
-
-[[hosts]]
-ranks = [4, 5]               # or rank = 4, or "all", "first half", "second half"
-up = "10mbps"                # or bandwidth = ..., both ways
-down = "50mbps"
-access_latency = "5ms"
-
-[[pairs]]
-from = [0, 1]
-to = [2, 3]
-latency = "40ms"             # and bandwidth, jitter, loss
-one_way = true               # otherwise it holds for both directions
-
-[[phases]]
-at = "10s"                   # and/or at_step = 100
-until = "20s"                # and/or until_step; otherwise until the next phase
-latency = "50ms"             # a new default; [[phases.hosts]] and [[phases.pairs]] too
-
-[[events]]
-cut = 3                      # or kill = 3, freeze = 3; a rank or a list
-at = "12s"                   # and/or at_step
-for = "4s"
-"""
+"""Reads scenarios from TOML (the format: docs/lab.md). Every mistake is reported with file, key and value."""
 
 from __future__ import annotations
 
@@ -43,9 +12,8 @@ from headway.lab.scenario import (
     EVENT_KINDS,
     RANK_GROUPS,
     Event,
-    EventKind,
     HostRule,
-    Link,
+    LinkSpec,
     PairRule,
     Phase,
     RankGroup,
@@ -91,7 +59,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
 
 def _read_toml(text: str, file: str) -> dict[str, Any]:
-    """Read TOML with Python's own reader, or on 3.10 with tomli, which only the lab needs."""
+    """Parse TOML with tomllib, or on Python 3.10 with tomli, which only the lab needs."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -106,7 +74,7 @@ def _read_toml(text: str, file: str) -> dict[str, Any]:
 
 
 def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
-    """Return the scenario that a TOML text describes; ``file`` is how messages call it."""
+    """Return the scenario of a TOML text; ``file`` is its name in messages."""
     file = file or name
     table = _Table(file, "", _read_toml(text, file))
     root_link = table.take("link", lambda value: _link(_Table(file, "link", value)))
@@ -117,21 +85,20 @@ def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
     events = tuple(table.take_tables("events", _event))
     table.finish()
     return table.build(
-        lambda: Scenario(
-            name=name,
-            source=file,
-            description=description,
-            link=root_link or Link(),
-            hosts=hosts,
-            pairs=pairs,
-            phases=phases,
-            events=events,
-        )
+        Scenario,
+        name=name,
+        source=file,
+        description=description,
+        link=root_link or LinkSpec(),
+        hosts=hosts,
+        pairs=pairs,
+        phases=phases,
+        events=events,
     )
 
 
 class _Table:
-    """A TOML table that knows where it stands and which of its keys nobody has asked for."""
+    """A TOML table that knows its place in the file, and which of its keys have not been read."""
 
     def __init__(self, file: str, place: str, values: Any) -> None:
         self._file, self._place = file, place
@@ -140,7 +107,7 @@ class _Table:
         self._values = dict(values)
 
     def take(self, key: str, parse: Callable[[Any], T]) -> T | None:
-        """Return the value of a key, parsed, or None where it is missing."""
+        """Return the parsed value of a key, or None if it is missing."""
         if key not in self._values:
             return None
         value = self._values.pop(key)
@@ -152,24 +119,26 @@ class _Table:
             raise ScenarioError(f"{self._file}: {self._path(key)}: {error}") from None
 
     def take_tables(self, key: str, parse: Callable[[_Table], T]) -> list[T]:
-        """Return what each table of an array of tables says."""
+        """Return the parsed tables of an array of tables."""
         values = self._values.pop(key, [])
         if not isinstance(values, list):
             raise ScenarioError(f"{self._file}: {self._path(key)}: must be an array of tables, [[{key}]]")
         tables = [_Table(self._file, f"{self._path(key)}[{number}]", value) for number, value in enumerate(values)]
         return [parse(table) for table in tables]
 
-    def build(self, make: Callable[[], T]) -> T:
-        """Return what ``make`` returns; what it finds wrong is reported as standing here."""
+    def build(self, make: Callable[..., T], /, **fields: Any) -> T:
+        """Return an object; a ValueError is reported with the place of this table."""
         try:
-            return make()
-        except ScenarioError:
-            raise
+            return make(**fields)
         except ValueError as error:
-            raise ScenarioError(f"{self._file}: {self._place + ': ' if self._place else ''}{error}") from None
+            raise self.error(str(error)) from None
+
+    def error(self, message: str) -> ScenarioError:
+        """Return an error with the place of this table."""
+        return ScenarioError(f"{self._file}: {self._place + ': ' if self._place else ''}{message}")
 
     def finish(self) -> None:
-        """Raise if a key is left that nobody has asked for."""
+        """Raise if a key has not been read."""
         for key, value in self._values.items():
             raise ScenarioError(f"{self._file}: {self._path(key)}: unknown key (its value is {value!r})")
 
@@ -223,16 +192,16 @@ def _ranks(value: Any) -> Ranks:
     return tuple(ranks)
 
 
-def _link(table: _Table) -> Link:
-    """Read what is left of a table as a link."""
-    values = {
+def _link(table: _Table) -> LinkSpec:
+    """Read the rest of a table as a link."""
+    fields = {
         "latency_s": table.take("latency", _duration_s),
         "bandwidth_bps": table.take("bandwidth", _rate_bps),
         "jitter_s": table.take("jitter", _duration_s),
         "loss": table.take("loss", _share),
     }
     table.finish()
-    return table.build(lambda: Link(**values))
+    return table.build(LinkSpec, **fields)
 
 
 def _host(table: _Table) -> HostRule:
@@ -242,34 +211,24 @@ def _host(table: _Table) -> HostRule:
     up, down = both if up is None else up, both if down is None else down
     access = table.take("access_latency", _duration_s)
     table.finish()
-
-    def make() -> HostRule:
-        if ranks is None:
-            raise ValueError("rank or ranks is missing")
-        return HostRule(ranks=ranks, up_bps=up, down_bps=down, access_latency_s=access)
-
-    return table.build(make)
+    if ranks is None:
+        raise table.error("rank or ranks is missing")
+    return table.build(HostRule, ranks=ranks, up_bps=up, down_bps=down, access_latency_s=access)
 
 
 def _pair(table: _Table) -> list[PairRule]:
     sources, targets = table.take("from", _ranks), table.take("to", _ranks)
     one_way = table.take("one_way", _bool) or False
     link = _link(table)
-
-    def make() -> list[PairRule]:
-        if sources is None or targets is None:
-            raise ValueError("from or to is missing")
-        rules = [PairRule(sources=sources, targets=targets, link=link)]
-        return rules if one_way else [*rules, PairRule(sources=targets, targets=sources, link=link)]
-
-    return table.build(make)
+    if sources is None or targets is None:
+        raise table.error("from or to is missing")
+    rule = PairRule(sources=sources, targets=targets, link=link)
+    return [rule] if one_way else [rule, PairRule(sources=targets, targets=sources, link=link)]
 
 
 def _when(table: _Table, time_key: str, step_key: str) -> When | None:
     at_s, at_step = table.take(time_key, _duration_s), table.take(step_key, _step)
-    if at_s is None and at_step is None:
-        return None
-    return table.build(lambda: When(at_s=at_s, at_step=at_step))
+    return None if at_s is None and at_step is None else table.build(When, at_s=at_s, at_step=at_step)
 
 
 def _phase(table: _Table) -> Phase:
@@ -277,30 +236,18 @@ def _phase(table: _Table) -> Phase:
     hosts = tuple(table.take_tables("hosts", _host))
     pairs = tuple(rule for rules in table.take_tables("pairs", _pair) for rule in rules)
     link = _link(table)
-
-    def make() -> Phase:
-        if start is None:
-            raise ValueError("at or at_step is missing")
-        return Phase(start=start, end=end, link=link, hosts=hosts, pairs=pairs)
-
-    return table.build(make)
+    if start is None:
+        raise table.error("at or at_step is missing")
+    return table.build(Phase, start=start, end=end, link=link, hosts=hosts, pairs=pairs)
 
 
 def _event(table: _Table) -> Event:
-    named: list[tuple[EventKind, Ranks]] = []
-    for kind in EVENT_KINDS:
-        ranks = table.take(kind, _ranks)
-        if ranks is not None:
-            named.append((kind, ranks))
+    named = [(kind, ranks) for kind in EVENT_KINDS if (ranks := table.take(kind, _ranks)) is not None]
     start, duration_s = _when(table, "at", "at_step"), table.take("for", _duration_s)
     table.finish()
-
-    def make() -> Event:
-        if len(named) != 1:
-            raise ValueError(f"needs exactly one of {', '.join(EVENT_KINDS)}")
-        if start is None:
-            raise ValueError("at or at_step is missing")
-        (kind, ranks), *_ = named
-        return Event(kind=kind, ranks=ranks, start=start, duration_s=duration_s)
-
-    return table.build(make)
+    if len(named) != 1:
+        raise table.error(f"needs exactly one of {', '.join(EVENT_KINDS)}")
+    if start is None:
+        raise table.error("at or at_step is missing")
+    kind, ranks = named[0]
+    return table.build(Event, kind=kind, ranks=ranks, start=start, duration_s=duration_s)

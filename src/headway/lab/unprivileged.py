@@ -1,4 +1,4 @@
-"""The lab without root: run the command line as root of a user namespace of our own.
+"""The lab without root: runs the command line as root of a user namespace of its own.
 
 The kernel allows a process to enter a new user namespace only while it has one thread, and importing numpy starts some.
 So the command line executes this file as a script, which imports nothing of the package before it has entered.
@@ -25,13 +25,13 @@ def enter_user_namespace() -> None:
 
 
 def restart(arguments: list[str]) -> None:
-    """Start the command line anew inside a user namespace; does not return."""
+    """Restart the command line inside a user namespace; does not return."""
     os.environ[ENTERED_VARIABLE] = "1"
     os.execv(sys.executable, [sys.executable, os.path.abspath(__file__), *arguments])
 
 
 if __name__ == "__main__":
     enter_user_namespace()
-    sys.path.pop(0)  # this folder, whose modules must not be found as top-level ones
+    sys.path.pop(0)  # this folder: its modules must not be importable as top-level ones
     sys.argv[0] = "headway"
     runpy.run_module("headway", run_name="__main__", alter_sys=False)

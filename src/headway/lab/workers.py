@@ -1,8 +1,9 @@
-"""The workers: one process for each host, with the environment that torchrun would give it."""
+"""The workers: one process per host, with the environment that torchrun would give it."""
 
 from __future__ import annotations
 
 import collections
+import ctypes
 import os
 import signal
 import subprocess
@@ -19,62 +20,75 @@ GRACE_S = 10.0
 _TAIL_LINES = 30
 _POLL_S = 0.02
 _DRAIN_S = 5.0
-"""How long readers may take to pass on what dead workers have printed."""
+"""How long readers may take to pass on what ended workers have printed."""
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl  # looked up before any fork: a forked child must not do it
 
 Output = Callable[[int, str], None]
 
 
-class Place(Protocol):
-    """Where a rank runs."""
+def start_process(command: list[str], *, niceness: int = 0, **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process that leads a session of its own and is killed when the thread that started it ends."""
+
+    def prepare() -> None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a launcher in the background ignores it; workers must not
+        os.nice(niceness)
+
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=prepare, **options)
+
+
+class WorkerHost(Protocol):
+    """The host of a rank."""
 
     @property
     def rank(self) -> int:
         """The rank."""
 
     def popen(self, command: list[str], *, niceness: int = 0, **options: Any) -> subprocess.Popen[bytes]:
-        """Start a process there, in a session of its own."""
+        """Start a process on the host, in a session of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting:
-    """Where ranks meet: the address and port of rank 0, and the interface that they use."""
+class Rendezvous:
+    """How ranks find each other: the address and port of rank 0, and the interface that they use."""
 
     address: str
     port: int
     interface: str
     is_one_node: bool = False
-    """Whether all ranks are on one machine, and not each on one of its own."""
+    """Whether all ranks are on one machine, rather than one machine each."""
 
 
-def worker_environment(rank: int, num_hosts: int, meeting: Meeting, extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of one rank: ours, what torchrun sets, and one thread, since the hosts share the cores."""
+def worker_environment(rank: int, num_hosts: int, rendezvous: Rendezvous, extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a rank: ours, torchrun's variables, and one thread, since the hosts share the cores."""
     return {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
         **extra,
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank if meeting.is_one_node else 0),
-        "GROUP_RANK": str(0 if meeting.is_one_node else rank),
+        "LOCAL_RANK": str(rank if rendezvous.is_one_node else 0),
+        "GROUP_RANK": str(0 if rendezvous.is_one_node else rank),
         "WORLD_SIZE": str(num_hosts),
-        "LOCAL_WORLD_SIZE": str(num_hosts if meeting.is_one_node else 1),
-        "GROUP_WORLD_SIZE": str(1 if meeting.is_one_node else num_hosts),
-        "MASTER_ADDR": meeting.address,
-        "MASTER_PORT": str(meeting.port),
-        "GLOO_SOCKET_IFNAME": meeting.interface,
-        "TP_SOCKET_IFNAME": meeting.interface,
+        "LOCAL_WORLD_SIZE": str(num_hosts if rendezvous.is_one_node else 1),
+        "GROUP_WORLD_SIZE": str(1 if rendezvous.is_one_node else num_hosts),
+        "MASTER_ADDR": rendezvous.address,
+        "MASTER_PORT": str(rendezvous.port),
+        "GLOO_SOCKET_IFNAME": rendezvous.interface,
+        "TP_SOCKET_IFNAME": rendezvous.interface,
     }
 
 
 class Workers:
-    """The processes of one run. A process is reaped last, so that its number cannot become somebody else's before."""
+    """The processes of one run. They are reaped last, so that their numbers cannot be reused before."""
 
     def __init__(
         self,
-        hosts: Sequence[Place],
+        hosts: Sequence[WorkerHost],
         command: Sequence[str],
         *,
-        meeting: Meeting,
+        rendezvous: Rendezvous,
         extra: Mapping[str, str],
         output: Output,
         niceness: int,
@@ -88,7 +102,7 @@ class Workers:
         self._started_s = time.monotonic()
         try:
             for host in hosts:
-                environment = worker_environment(host.rank, len(hosts), meeting, extra)
+                environment = worker_environment(host.rank, len(hosts), rendezvous, extra)
                 self._start(host, list(command), environment, niceness)
         except BaseException:
             self.end(grace_s=0.0)
@@ -96,7 +110,7 @@ class Workers:
 
     @property
     def exit_codes(self) -> tuple[int, ...]:
-        """By rank, as a shell gives them: 128 + n for a process that signal n ended."""
+        """By rank, as in a shell: 128 + n for a process ended by signal n."""
         codes = [process.returncode for process in self._processes]
         return tuple(code if code >= 0 else 128 - code for code in codes)
 
@@ -106,17 +120,34 @@ class Workers:
         return tuple(tuple(tail) for tail in self._tails)
 
     def send(self, rank: int, number: signal.Signals) -> None:
-        """Send a signal to a rank and all it has started; a rank that is killed so has not failed."""
+        """Send a signal to a rank and all that it started; a rank killed this way does not count as failed."""
         if number == signal.SIGKILL:
             self._killed.add(rank)
         self._signal_group(self._processes[rank], number)
 
-    def wait(self, *, timeout_s: float | None, grace_s: float, check: Callable[[], None]) -> int | None:
-        """Wait until all have ended, end what is left, and return the rank that failed first, or None.
+    def wait(
+        self,
+        *,
+        timeout_s: float | None,
+        grace_s: float,
+        interrupt_grace_s: float | None,
+        on_interrupt: Callable[[], None],
+        check: Callable[[], None],
+    ) -> int | None:
+        """Wait until all have ended, and return the rank that failed first, or None.
 
-        Once a rank fails of its own, the others get ``grace_s`` to end by themselves. ``check`` is called all the
-        while, and may raise.
+        Once a rank fails by itself, the others have ``grace_s`` to end. On Ctrl-C all have ``interrupt_grace_s``
+        (``grace_s`` if None). ``check`` is called repeatedly, and may raise.
         """
+        try:
+            return self._wait(timeout_s, grace_s, check)
+        except KeyboardInterrupt:
+            on_interrupt()
+            patience_s = grace_s if interrupt_grace_s is None else interrupt_grace_s
+            self.end(grace_s=patience_s, number=signal.SIGINT, check=check)
+            raise
+
+    def _wait(self, timeout_s: float | None, grace_s: float, check: Callable[[], None]) -> int | None:
         first_failed = None
         deadline_s = float("inf") if timeout_s is None else self._started_s + timeout_s
         while not all(_has_ended(process) for process in self._processes):
@@ -144,27 +175,27 @@ class Workers:
         number: signal.Signals = signal.SIGTERM,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """End all that still run: with a signal, and after the grace with SIGKILL; until then ``check`` is called."""
+        """End all that still run: with a signal, and after ``grace_s`` with SIGKILL; until then ``check`` is called."""
         for process in self._processes:
             if not _has_ended(process):
-                for each in (signal.SIGCONT, number):  # a frozen process hears nothing else
+                for each in (signal.SIGCONT, number):  # a frozen process receives nothing else
                     self._signal_group(process, each)
         deadline_s = time.monotonic() + grace_s
         while not all(_has_ended(process) for process in self._processes) and time.monotonic() < deadline_s:
             check()
             time.sleep(_POLL_S)
-        for process in self._processes:  # also what a worker has left behind in its session
+        for process in self._processes:  # including what a worker has left in its session
             if process.returncode is None:
                 self._signal_group(process, signal.SIGKILL)
                 process.wait()
 
     def drain(self) -> None:
-        """Wait until all that was printed has been passed on; what is still running must have been ended before."""
+        """Wait until all output has been passed on; all processes must have ended before."""
         deadline_s = time.monotonic() + _DRAIN_S
         for reader in self._readers:
             reader.join(timeout=max(0.0, deadline_s - time.monotonic()))
 
-    def _start(self, host: Place, command: list[str], environment: dict[str, str], niceness: int) -> None:
+    def _start(self, host: WorkerHost, command: list[str], environment: dict[str, str], niceness: int) -> None:
         try:
             process = host.popen(
                 command,
@@ -193,7 +224,7 @@ class Workers:
         return None
 
     def _read(self, rank: int) -> None:
-        """Pass on lines; a callback that fails is heard of in ``wait``, but never stops the worker's output."""
+        """Pass on lines; an error in the callback is raised by `wait`, but never stops the worker's output."""
         pipe = self._processes[rank].stdout
         assert pipe is not None
         with pipe:

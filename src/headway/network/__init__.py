@@ -1,22 +1,31 @@
-"""What is known of the network: the link model, what things cost on it, and what the traffic tells of it."""
+"""The network: a model of the link, the cost of collectives on it, and its estimate from the traffic."""
 
-from headway.network.calibrated import CollectiveCost, cheapest_algorithm, collective_cost, schedule_of
 from headway.network.calibration import Calibration, calibrate
-from headway.network.collective_table import CollectiveTable
-from headway.network.estimator import Change, Estimate, Estimator, Observation
-from headway.network.link import Link
-from headway.network.overhead import Overhead
+from headway.network.costs import (
+    CollectiveCost,
+    CollectiveTable,
+    Cost,
+    Overhead,
+    cheapest_algorithm,
+    collective_cost,
+    schedule_of,
+)
+from headway.network.estimator import Change, Estimate, Estimator, NetworkView, Observation
+from headway.network.link import WORTH_FOLLOWING, Link
 from headway.network.pairs import PairMatrix, probe_pairs
 from headway.network.textbook import Textbook
 
 __all__ = [
+    "WORTH_FOLLOWING",
     "Calibration",
     "Change",
     "CollectiveCost",
     "CollectiveTable",
+    "Cost",
     "Estimate",
     "Estimator",
     "Link",
+    "NetworkView",
     "Observation",
     "Overhead",
     "PairMatrix",

@@ -1,4 +1,4 @@
-"""A first look at network and machine, when training starts; every rank comes to the same result."""
+"""Measures the network and the machine when training starts; all ranks get the same result."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 import torch
 
-from headway.collectives import Executor, Hearing, calls_worth_making
+from headway.collectives import Executor, RankReports, pings_worth_sending
+from headway.network.costs import Overhead
 from headway.network.link import Link
-from headway.network.overhead import Overhead
 
 _NUM_PINGS = 5
 _FIRST_BYTES, _MOST_BYTES = 1 << 15, 1 << 23
 _LONG_S, _LONG_ALPHAS = 0.1, 6
-"""A bulk transfer that takes so much longer than a ping tells the bandwidth well enough: TCP has opened its window."""
+"""A transfer that takes this much longer than a ping is good enough for the bandwidth: TCP has opened its window."""
 _COPY_BYTES, _NUM_COPIES = 1 << 22, 8
 _FAST_BPS, _FASTEST_BPS = 1e10, 1e11
-"""What is faster than the first is fast enough for anything, and what seems faster than the second is not known."""
+"""A bandwidth above the first needs no closer look; one above the second cannot be measured."""
 _LEAST_MESSAGE_S = 3e-5
 _LEAST_SHARE = 0.3
 """A transfer spends at least this share of its time on the network, whatever copying seems to take."""
@@ -25,18 +25,18 @@ _LEAST_SHARE = 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The link as it is, and what this machine adds to it."""
+    """The link, and the overhead of this machine."""
 
     link: Link
     overhead: Overhead = field(default_factory=Overhead)
 
 
 def calibrate(executor: Executor) -> Calibration:
-    """Measure α by councils, the cost of messages by all-gathers of a byte, that of bytes by copying, β by bulk.
+    """Measure α by control rounds, overhead per message by all-gathers of a byte and per byte by copying, β by bulk.
 
-    All ranks work at the same time, as they will in training: where they share cores, they do so here.
+    All ranks work at the same time, as in training: where they share cores, they do so here too.
 
-    **Cost**: some 50 α, and 4 calls each of 32 kB, 128 kB, ... a rank, until one takes 0.1 s and 6 α longer than a
+    **Cost**: about 50 α, and 4 calls each of 32 kB, 128 kB, ... per rank, until one takes 0.1 s and 6 α longer than a
     ping, or is very fast.
     """
     num_ranks = executor.num_ranks
@@ -55,14 +55,14 @@ def calibrate(executor: Executor) -> Calibration:
 
 
 class _Survey:
-    """Times things on all ranks at once; the councils that agree on the results tell the latency."""
+    """Times operations on all ranks at once; the control rounds that agree on the results measure the latency."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self.latency_s = float("inf")
 
     def copying_s(self) -> float:
-        """Return how long a rank takes to copy a block of memory, while all others do so too."""
+        """Return the time to copy a block of memory, while all other ranks do the same."""
         source = torch.zeros(_COPY_BYTES, dtype=torch.uint8)
         target = torch.ones_like(source)
         self._agree([0.0])
@@ -72,9 +72,10 @@ class _Survey:
         return self._agree([(time.perf_counter() - start) / _NUM_COPIES])
 
     def gathering_s(self, num_bytes: int, num_calls: int) -> float:
-        """Return how long an all-gather takes; the first calls, whose receives are posted late, do not count.
+        """Return the time of an all-gather; the first calls, whose receives are posted late, do not count.
 
-        Of two ranks the late one sees a short time and the other a long one: the mean counts. Of calls, the shortest.
+        The later of two ranks sees a short time and the other a long one, so take the mean over ranks; then take the
+        shortest call.
         """
         message = torch.zeros(num_bytes, dtype=torch.uint8)
         times_s = []
@@ -85,7 +86,7 @@ class _Survey:
         return self._agree(times_s[2:])
 
     def seconds_a_byte(self, ping_s: float) -> float:
-        """Return β, copying included, from all-gathers that grow until they take long."""
+        """Return β, copying included, from all-gathers that grow until they take long enough."""
         others, num_bytes = self._executor.num_ranks - 1, _FIRST_BYTES
         long_s = max(_LONG_S, _LONG_ALPHAS * self.latency_s)
         while True:
@@ -96,14 +97,14 @@ class _Survey:
             num_bytes *= 4
 
     def _agree(self, times_s: list[float]) -> float:
-        """Return the least of the means over ranks."""
+        """Return the smallest of the means over ranks."""
 
-        def decide(hearing: Hearing) -> torch.Tensor:
-            mean_s = hearing.reports.mean(dim=0).min().item()
-            return torch.tensor([mean_s, hearing.usual_latency_s], dtype=torch.float64)
+        def decide(reports: RankReports) -> torch.Tensor:
+            mean_s = reports.reports.mean(dim=0).min().item()
+            return torch.tensor([mean_s, reports.median_latency_s], dtype=torch.float64)
 
         report = torch.tensor(times_s, dtype=torch.float64)
-        num_calls = 1 + calls_worth_making(self.latency_s)  # the first may meet a receiver that is not ready
-        seconds, latency_s = self._executor.consult(report, 2, decide, num_calls=num_calls).tolist()
+        num_pings = 1 + pings_worth_sending(self.latency_s)  # the first may meet a receiver that is not ready
+        seconds, latency_s = self._executor.control_round(report, 2, decide, num_pings=num_pings).tolist()
         self.latency_s = min(self.latency_s, max(latency_s, 0.0))
         return float(seconds)

@@ -1,4 +1,4 @@
-"""Has it changed? A cumulative sum of deviations tells a lasting move from noise."""
+"""Detects lasting changes in noisy observations, by a cumulative sum of deviations."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 _SMALLEST = 0.10
-"""The least relative move that must be noticed."""
+"""The smallest relative move that must be detected."""
 _DRIFT = _SMALLEST / 2
-"""Deviations below this are noise: half of what must be noticed is best for noticing it."""
+"""Deviations below this count as noise: half the move to detect is the best choice for detecting it."""
 _LEAST_ALARM = 0.10
 _CLIP = 0.15
 """No single deviation counts for more."""
-_LEAST_WITNESSES = 3
-"""So many deviations must speak for a change: one or two may be a straggler, or a pause of the garbage collector."""
+_MIN_SUPPORT = 3
+"""Number of deviations that must support a change: one or two may be a straggler or a garbage-collection pause."""
 _NUM_BETWEEN_FALSE_ALARMS = 3_000
-"""To aim for, each way."""
+"""Target for each direction."""
 _MEMORY = 0.05
 _FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.03, 0.005, 0.2
 
 _NUM_LEARNING = 4
-"""So many observations after a start are for learning."""
+"""Number of observations after a start from which only the value is learned."""
 _NUM_CENTRING = 6
-"""So many more are for learning what deviations are like."""
+"""Number of further observations from which the usual deviation is learned."""
 _DEAD_ZONE = 0.3
-"""As long as things are being learned, deviations count only by what they are larger than this."""
+"""While learning, only the part of a deviation beyond this counts."""
 _LEAST_REPLAYED, _MOST_REPLAYED = 3, 8
-"""After a change the latest observations are taken in again, as many as the suspicion rested on."""
+"""After a change the latest observations are used again: as many as supported the change, within these limits."""
 _SLOWLY = 0.02
-"""How fast what is usual follows, in the long run."""
+"""How fast the usual deviation follows in the long run."""
 
 
 class ChangeDetector:
-    """Watches deviations from what is expected, as logarithms of the ratio, by a two-sided CUSUM.
+    """Watches the logarithms of measured / expected by a two-sided CUSUM.
 
-        sum = max(0, sum + d - 5%), and the same for -d;  an alarm when a sum reaches h, and three deviations bear it
+        sum = max(0, sum + d - 5%), and the same for -d;  an alarm when a sum reaches h, supported by three deviations
 
     h is 10%, or more where deviations are noisy: with a standard deviation of s, about
     s²/10% · ln(3,000 · 0.5% / s²) lets one false alarm through in 3,000 observations.
@@ -52,7 +52,7 @@ class ChangeDetector:
 
     @property
     def num_suspicious(self) -> int:
-        """How many observations the present suspicion rests on."""
+        """How many observations the current suspicion is based on."""
         return max(side.num_observations for side in self._sides.values())
 
     @property
@@ -61,15 +61,15 @@ class ChangeDetector:
         return max(side.sum for side in self._sides.values()) >= max(_LEAST_ALARM, self._limit() / 2)
 
     def observe(self, deviation: float) -> bool:
-        """Take in the logarithm of measured / expected; return whether it has changed."""
+        """Add the logarithm of measured / expected; return whether there has been a change."""
         clipped = max(-_CLIP, min(_CLIP, deviation))
         for sign, side in self._sides.items():
             side.add(sign * clipped)
         limit = self._limit()
-        return any(side.sum >= limit and side.num_witnesses >= _LEAST_WITNESSES for side in self._sides.values())
+        return any(side.sum >= limit and side.num_supporting >= _MIN_SUPPORT for side in self._sides.values())
 
     def learn_noise(self, deviation: float) -> None:
-        """Take in how far off observations are when nothing has changed."""
+        """Learn from the size of a deviation while nothing has changed."""
         self._noise += _MEMORY * (1.25 * min(abs(deviation), _MOST_NOISE) - self._noise)
 
     def restart(self) -> None:
@@ -84,18 +84,18 @@ class ChangeDetector:
 
 @dataclass
 class _Side:
-    """A suspicion that it has risen, or that it has fallen."""
+    """The evidence that the value has risen, or that it has fallen."""
 
     sum: float = 0.0
     num_observations: int = 0
-    num_witnesses: int = 0
+    num_supporting: int = 0
 
     def add(self, deviation: float) -> None:
         self.sum += deviation - _DRIFT
         self.num_observations += 1
-        self.num_witnesses += deviation > _DRIFT
+        self.num_supporting += deviation > _DRIFT
         if self.sum <= 0:
-            self.sum, self.num_observations, self.num_witnesses = 0.0, 0, 0
+            self.sum, self.num_observations, self.num_supporting = 0.0, 0, 0
 
 
 T = TypeVar("T")
@@ -103,19 +103,19 @@ T = TypeVar("T")
 
 @dataclass
 class ChangeWatch(Generic[T]):
-    """Looks for a change of a value from what it has been for long, and remembers the latest observations."""
+    """Looks for a change of a value from its long-term level, and remembers the latest observations."""
 
     recent: deque[T] = field(default_factory=lambda: deque(maxlen=_MOST_REPLAYED))
     usual: float | None = None
-    """What it has been for long; None while that is being learned."""
+    """The long-term level; None while it is being learned."""
     _detector: ChangeDetector = field(default_factory=ChangeDetector)
     _num_to_learn: int = _NUM_LEARNING
     _centre: float = 0.0
-    """What deviations from the usual value are on average: a value that noise cannot pull up lies below the mean."""
+    """The mean deviation from the usual value: a value that noise cannot pull up lies below the mean."""
     _num_centred: int = 0
 
     def raises(self, observation: T, deviation: float) -> bool:
-        """Take in an observation and how far from the usual it is; return whether there has been a change."""
+        """Add an observation and its deviation from the usual value; return whether there has been a change."""
         self.recent.append(observation)
         is_learning = self._num_centred < _NUM_CENTRING
         shift = math.copysign(min(_DEAD_ZONE, abs(deviation)), deviation) if is_learning else self._centre
@@ -123,14 +123,14 @@ class ChangeWatch(Generic[T]):
             return True
         self._num_to_learn = max(0, self._num_to_learn - 1)
         if self.usual is not None:
-            self._learn_what_is_usual(deviation)
+            self._learn_usual_deviation(deviation)
         return False
 
-    def _learn_what_is_usual(self, deviation: float) -> None:
+    def _learn_usual_deviation(self, deviation: float) -> None:
         if self._detector.num_suspicious == 0:
             self._num_centred += 1
             self._centre += max(_SLOWLY, 1 / self._num_centred) * (deviation - self._centre)
-        if self._num_centred > 1 and self._detector.num_suspicious < _LEAST_WITNESSES:  # a move under way is not noise
+        if self._num_centred > 1 and self._detector.num_suspicious < _MIN_SUPPORT:  # a change in progress is not noise
             self._detector.learn_noise(deviation - self._centre)
 
     @property
@@ -140,16 +140,16 @@ class ChangeWatch(Generic[T]):
 
     @property
     def behind_alarm(self) -> list[T]:
-        """The observations that the suspicion rests on."""
+        """The observations that the suspicion is based on."""
         return list(self.recent)[-max(self._detector.num_suspicious, _LEAST_REPLAYED) :]
 
     def settle_on(self, value: float) -> None:
-        """Take the value as the usual one, once it has been learned."""
+        """Use the value as the usual one, once enough has been learned."""
         if self._num_to_learn == 0 and self.usual is None:
             self.usual = value
 
     def restart(self) -> None:
-        """Learn first, then watch."""
+        """Learn the usual value again before watching."""
         self._num_to_learn = _NUM_LEARNING
         self.usual = None
         self._centre, self._num_centred = 0.0, 0

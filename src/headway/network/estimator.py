@@ -1,4 +1,4 @@
-"""What the network is now, and when it changed, from the traffic itself."""
+"""Estimates the link from the traffic itself, and detects when it changes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from headway.network.changes import ChangeWatch
 from headway.network.link import Link
 from headway.network.tracking import Track
 
-_TELLING_SHARE = 0.2
-"""A transfer tells of β if bytes make up so much of its time."""
+_MIN_SHARE = 0.2
+"""A transfer is used for β if bytes make up at least this share of its time."""
 _LEAST_BYTES = 1 << 13
-"""What is smaller takes as long as threads take to wake: it tells nothing of β."""
+"""Smaller transfers are dominated by thread wake-ups, and say nothing about β."""
 _CLEAR_SHARE = 0.5
-"""If they make up so much, all that is unusual about it is put down to β."""
+"""If bytes make up at least this share, the whole deviation is attributed to β."""
 TIMING_S = 3e-3
-"""Clocks and threads are late by about so much now and then, on a machine that has a core for each process."""
+"""By how much clocks and threads are late now and then, on a machine with a core for each process."""
 _LEAST_RATIO = 1e-3
 _LEAST_LATENCY_S, _MOST_BPS = 1e-7, 1e13
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """A transfer: how often latency was paid, how many bytes went through the busiest place, and how long it took."""
+    """A transfer: how often latency was paid, how many bytes were waited for, and how long it took."""
 
     rounds: float
     num_bytes: float
@@ -38,7 +38,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The link, and how well it is known."""
+    """The link, and the errors of its estimate."""
 
     link: Link
     latency_error: float
@@ -49,26 +49,34 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A lasting move of the link."""
+    """A lasting change of the link."""
 
     what: str
-    """What gave it away: "latency" or "bandwidth"."""
+    """The quantity in which it was detected: "latency" or "bandwidth"."""
     before: Link
     after: Link
 
 
+@dataclass(frozen=True, kw_only=True)
+class NetworkView:
+    """What all ranks know of the network: the estimate in force, and every lasting change so far."""
+
+    estimate: Estimate
+    changes: tuple[Change, ...] = ()
+
+
 class Estimator:
-    """Follows a link, and raises a change when α or β has moved by 10% or more for good.
+    """Follows a link, and reports a change when α or β has moved by 10% or more for good.
 
         seconds = rounds · α + bytes · β
 
-    α is pinned by small messages (`observe_latency`), and β by transfers, given α. A change of one that is certain
-    makes it be learned anew, first from the observations that it rested on; since transfers were read with α, a
-    change of α makes β be learned anew as well.
+    α follows from small messages (`observe_latency`), and β from transfers, given α. After a certain change the
+    quantity is learned again, first from the observations that the change was based on; since β depends on α, a change
+    of α makes β be learned again as well.
 
     Args:
-        first: What a probe has found, or a guess.
-        timing_s: By how much threads may be late: of what takes no longer, little is certain.
+        first: The link as probed or guessed.
+        timing_s: By how much threads may be late: shorter transfers say little.
 
     >>> estimator = Estimator(Link(latency_s=0.01, bandwidth_bps=1e8))
     >>> for _ in range(20):
@@ -88,7 +96,7 @@ class Estimator:
 
     @property
     def estimate(self) -> Estimate:
-        """The link as it is now."""
+        """The current estimate."""
         return Estimate(link=self._link, latency_error=self._alpha.error, bandwidth_error=self._beta.error)
 
     @property
@@ -97,7 +105,7 @@ class Estimator:
         return self._latencies.is_suspicious or self._transfers.is_suspicious
 
     def observe_latency(self, seconds: float) -> Change | None:
-        """Take in how long a small message took; return the change that it makes certain, if it does."""
+        """Add the time of a small message; return the change that it confirms, if any."""
         seconds = max(seconds, _LEAST_LATENCY_S)
         usual = self._latencies.usual or self._alpha.value
         if self._latencies.raises(seconds, math.log(seconds / usual)):
@@ -107,7 +115,7 @@ class Estimator:
         return None
 
     def observe(self, transfer: Observation) -> Change | None:
-        """Take in a transfer, if it is large enough; return the change that it makes certain, if it does."""
+        """Add a transfer, if it is large enough; return the change that it confirms, if any."""
         if transfer.num_bytes < _LEAST_BYTES:
             return None
         beta = self._transfers.usual or self._beta.value
@@ -121,7 +129,7 @@ class Estimator:
         return None
 
     def expect_other_traffic(self) -> None:
-        """Tell that transfers are of another kind from now on: a misfit of the model is not a change of the network."""
+        """Expect transfers of another kind: a misfit of the cost model is not a change of the network."""
         self._transfers.restart()
         self._beta.doubt()
 
@@ -131,28 +139,28 @@ class Estimator:
 
     @property
     def usual(self) -> Link:
-        """The link as it has been for long: the estimate may already follow a change."""
+        """The long-term link: the estimate may already follow a change."""
         beta = self._transfers.usual or self._beta.value
         return Link(latency_s=self._latencies.usual or self._alpha.value, bandwidth_bps=min(8 / beta, _MOST_BPS))
 
     def _deviation(self, seconds: float, expected_s: float) -> float:
-        """Return the logarithm of measured / expected; less where threads that wake late explain some of it."""
+        """Return the logarithm of measured / expected, less what late threads can explain."""
         excess_s, noise_s = seconds - expected_s, self._timing_s**2 / (self._timing_s + expected_s)
         beyond_s = math.copysign(max(abs(excess_s) - noise_s, 0.0), excess_s)
         certainty = max(seconds, 0.0) / (max(seconds, 0.0) + self._timing_s)
         return math.log(max(1 + beyond_s / expected_s, _LEAST_RATIO)) * certainty
 
     def _learn(self, transfer: Observation) -> None:
-        """Let β learn from a transfer that tells of it."""
+        """Update β by a transfer, if bytes take enough of its time."""
         latency_s, bytes_s = transfer.rounds * self._alpha.value, transfer.num_bytes * self._beta.value
         observed_s = transfer.seconds - latency_s
-        telling_s = max(bytes_s, observed_s) if self._beta.is_fresh else bytes_s  # noise must not speak for itself
-        share = telling_s / (latency_s + telling_s + self._timing_s)
-        if share >= _TELLING_SHARE:
+        informative_s = max(bytes_s, observed_s) if self._beta.is_fresh else bytes_s  # noise must not justify itself
+        share = informative_s / (latency_s + informative_s + self._timing_s)
+        if share >= _MIN_SHARE:
             self._beta.learn(max(observed_s, 0.0) / transfer.num_bytes, share)
 
     def _start_over(self, what: str) -> Change:
-        """Learn anew from the latest observations; some may be older than the change: the next count much too."""
+        """Learn again from the latest observations; some may predate the change, so the next ones weigh much too."""
         before = self.usual
         if what == "latency":
             self._alpha.start_over()

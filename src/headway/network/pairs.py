@@ -1,4 +1,4 @@
-"""Latency and bandwidth between every two ranks, measured on purpose: for a look at a network before training."""
+"""Active measurement of latency and bandwidth between every two ranks, to inspect a network before training."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from headway.collectives import Executor
 _NUM_PINGS, _NUM_BULKS, _NUM_WARM_UP = 12, 2, 2
 _FIRST_BYTES, _GROWTH, _MOST_BYTES = 1 << 15, 4, 1 << 24
 _SCRATCH_BYTES = 1 << 27
-"""A buffer has room for a message of every rank: with many ranks messages stay smaller."""
+"""A buffer holds a message of every rank, so with many ranks messages stay smaller."""
 _LONG_S, _LONG_ALPHAS = 0.15, 8
-"""A transfer that takes so much longer than a small one tells the bandwidth: TCP has opened its window."""
+"""A transfer that takes this much longer than a small one is good for the bandwidth: TCP has opened its window."""
 _TOO_LONG_S = 3.0
-"""Other pairs may need more bytes, but nobody has to wait longer than this for them."""
+"""Other pairs may need more bytes, but no pair takes longer than this for them."""
 
 Matching = list[int | None]
-"""For each rank its partner, or None for one that rests."""
+"""For each rank its partner, or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairMatrix:
-    """What lies between ranks; rows send, columns receive. None on the diagonal."""
+    """Measurements between ranks; rows send, columns receive. None on the diagonal."""
 
     latency_s: list[list[float | None]]
-    """Half the way there and back, so the same both ways."""
+    """Half the round trip, so the same both ways."""
     bandwidth_bps: list[list[float | None]]
 
 
 def probe_pairs(executor: Executor, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> PairMatrix:
-    """Measure every pair; half the ranks at a time talk to the other half, so that no NIC has to do two things.
+    """Measure every pair. All ranks get the same result.
 
-    All ranks come to the same result.
+    Half of the ranks talk to the other half at a time, so that each NIC has one task.
 
-    **Cost**: for each of some N - 1 matchings 12 small messages there and back, and each way 4 transfers of 32 kB,
+    **Cost**: for each of about N - 1 matchings 12 round trips of a small message, and each way 4 transfers of 32 kB,
     128 kB, ... until they take 0.15 s longer than that.
 
     Args:
-        executor: Whose ranks.
-        on_progress: Called with how many rounds of the tournament are over, and how many there are.
+        executor: The ranks to measure.
+        on_progress: Called with the number of finished matchings, and of all.
     """
     n = executor.num_ranks
     latency_s: list[list[float | None]] = [[None] * n for _ in range(n)]
@@ -60,7 +60,7 @@ def probe_pairs(executor: Executor, on_progress: Callable[[int, int], None] = la
 
 
 def tournament(num_ranks: int) -> Iterator[Matching]:
-    """Yield matchings in which every two ranks meet exactly once.
+    """Yield matchings in which every two ranks are partners exactly once.
 
     >>> list(tournament(4))
     [[3, 2, 1, 0], [2, 3, 0, 1], [1, 0, 3, 2]]
@@ -93,7 +93,7 @@ def _ping(executor: Executor, matching: Matching) -> Iterator[tuple[int, int, fl
 
 
 def _bulk(executor: Executor, ways: Sequence[tuple[int, int, float]]) -> Iterator[tuple[int, int, float]]:
-    """Yield sender, receiver and bandwidth, from transfers that grow until they take long; latencies are given."""
+    """Yield sender, receiver and bandwidth, from transfers that grow until they take long enough."""
     graph: list[list[int]] = [[] for _ in range(executor.num_ranks)]
     for src, dst, _ in ways:
         graph[dst] = [src]
@@ -111,7 +111,7 @@ def _bulk(executor: Executor, ways: Sequence[tuple[int, int, float]]) -> Iterato
 
 
 def _receiving_s(executor: Executor, graph: Sequence[Sequence[int]], num_bytes: int) -> list[float]:
-    """Return how long some calls take; all ranks begin together."""
+    """Return the times of some calls; all ranks begin together."""
     message = torch.zeros(num_bytes, dtype=torch.uint8)
     times_s = []
     for _ in range(_NUM_WARM_UP + _NUM_BULKS):
@@ -123,6 +123,6 @@ def _receiving_s(executor: Executor, graph: Sequence[Sequence[int]], num_bytes: 
 
 
 def _share(executor: Executor, times_s: list[float]) -> list[list[float]]:
-    """Return everybody's times, a row each."""
+    """Return all ranks' times, one row per rank."""
     rows: list[list[float]] = executor.all_gather(torch.tensor(times_s, dtype=torch.float64), "one_shot").tolist()
     return rows

@@ -1,7 +1,7 @@
-"""What the textbook says that averaging costs, in α and β alone.
+"""Textbook costs of averaging, in α and β alone.
 
 Symbols: N ranks, M bytes of gradient, c the share of entries sent, log to base 2. These are the rows that papers
-compare, kept exactly as they are; `headway.exchange.CostModel` foretells what really happens here.
+compare, unchanged; `headway.exchange.CostModel` predicts what exchanges take in practice.
 
 Paper: arXiv 2312.02493.
 """
@@ -22,7 +22,7 @@ class Textbook:
 
     Args:
         num_ranks: N.
-        num_bytes: M, 4 bytes a parameter.
+        num_bytes: M, 4 bytes per parameter.
         ratio: c, in (0, 1].
         link: α and β.
 
@@ -60,11 +60,6 @@ class Textbook:
         return self._seconds(2 * self._log, 2 * self._log * self.num_bytes)
 
     @property
-    def broadcast_s(self) -> float:
-        """Log N α + log N M β."""
-        return self._seconds(self._log, self._log * self.num_bytes)
-
-    @property
     def all_gather_s(self) -> float:
         """Log N α + (N-1) M β."""
         return self._seconds(self._log, self._others * self.num_bytes)
@@ -87,7 +82,7 @@ class Textbook:
 
     @property
     def var_all_gather_s(self) -> float:
-        """What VAR takes on top of STAR: an all-gather of one number a rank, about log N α."""
+        """What VAR takes on top of STAR: an all-gather of one number per rank, about log N α."""
         return self._seconds(self._log, self._others * _FLOAT_BYTES)
 
     @property

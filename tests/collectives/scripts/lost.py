@@ -1,7 +1,7 @@
 """One rank of a collective in which something goes wrong; prints what it saw as a line of JSON.
 
-lost.py STORE RANK NUM_RANKS COLLECTIVE ALGORITHM FATE: after a few calls that went well rank 1 dies, stops, comes late,
-dies while rank 3 is busy, or comes just in time to be forgiven and dies later.
+lost.py STORE RANK NUM_RANKS COLLECTIVE ALGORITHM FATE: after a few successful calls rank 1 dies, stops, comes late,
+dies while rank 3 is busy, or comes just in time and dies later.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def call(executor: Executor, collective: str, algorithm: str) -> None:
         executor.all_gather(tensor, algorithm)
     elif collective == "broadcast":
         executor.broadcast(tensor, VICTIM, algorithm)
-    elif collective == "broadcast and sum":  # the root is a call ahead of whom it waits for
+    elif collective == "broadcast and sum":  # the root is one call ahead of the ranks that it waits for
         executor.broadcast(tensor, 0, algorithm)
         executor.all_reduce(tensor, "ring")
-    elif collective == "council":
-        executor.consult(torch.ones(1, dtype=torch.float64), 1, lambda hearing: hearing.reports.sum(dim=0))
+    elif collective == "control_round":
+        executor.control_round(torch.ones(1, dtype=torch.float64), 1, lambda reports: reports.reports.sum(dim=0))
 
 
-def suffer(fate: str) -> None:
+def meet_fate(fate: str) -> None:
     if fate.startswith("dies"):
         time.sleep(0.3)  # the others are waiting already
         os.kill(os.getpid(), signal.SIGKILL)
@@ -48,7 +48,7 @@ def suffer(fate: str) -> None:
 
 
 def just_in_time(executor: Executor, collective: str, algorithm: str) -> None:
-    """Let everybody give notice, and nobody give up."""
+    """Come so late that all others send notices, but none gives up."""
     if executor.rank == VICTIM:
         time.sleep(TIMEOUT_S + 0.4)
     call(executor, collective, algorithm)
@@ -65,7 +65,7 @@ def main(store: str, rank: int, num_ranks: int, collective: str, algorithm: str,
             call(executor, collective, algorithm)
     dist.barrier()
     if rank == VICTIM:
-        suffer(fate)
+        meet_fate(fate)
     if rank == BUSY and fate == "dies while one is busy":
         time.sleep(TIMEOUT_S - 1)
     saw: dict[str, object] = {"rank": rank}

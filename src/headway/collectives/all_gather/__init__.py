@@ -1,4 +1,4 @@
-"""All-gather: every rank ends with every rank's message. One algorithm, one file."""
+"""All-gather: every rank ends with every rank's message. One algorithm per file."""
 
 from headway.collectives.all_gather.bruck import bruck
 from headway.collectives.all_gather.one_shot import one_shot

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headway.collectives.patterns import bruck_gather
-from headway.collectives.schedule import Collective, Schedule, make
+from headway.collectives.schedule import Collective, Schedule, make_schedule
 
 
 def bruck(num_ranks: int) -> Schedule:
-    """Double what every rank has, each round from a rank twice as far; any number of ranks.
+    """Double what every rank has, each round from a rank twice as far away; for any number of ranks.
 
         t = α log N + (N - 1) M β
 
@@ -18,4 +18,4 @@ def bruck(num_ranks: int) -> Schedule:
 
     Bruck et al., Efficient algorithms for all-to-all communications in multiport message-passing systems, 1997.
     """
-    return make(Collective.ALL_GATHER, "bruck", num_ranks, num_ranks, bruck_gather(num_ranks))
+    return make_schedule(Collective.ALL_GATHER, "bruck", num_ranks, num_ranks, bruck_gather(num_ranks))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headway.collectives.patterns import ring_gather
-from headway.collectives.schedule import Collective, Schedule, make
+from headway.collectives.schedule import Collective, Schedule, make_schedule
 
 
 def ring(num_ranks: int) -> Schedule:
-    """Pass the messages round the ring.
+    """Pass the messages around the ring.
 
         t = (N - 1) α + (N - 1) M β
 
@@ -16,4 +16,4 @@ def ring(num_ranks: int) -> Schedule:
     >>> len(ring(8).rounds)
     7
     """
-    return make(Collective.ALL_GATHER, "ring", num_ranks, num_ranks, ring_gather(num_ranks))
+    return make_schedule(Collective.ALL_GATHER, "ring", num_ranks, num_ranks, ring_gather(num_ranks))

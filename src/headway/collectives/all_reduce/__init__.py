@@ -1,4 +1,4 @@
-"""All-reduce: every rank ends with the sum over ranks. One algorithm, one file."""
+"""All-reduce: every rank ends with the sum over ranks. One algorithm per file."""
 
 from headway.collectives.all_reduce.halving_doubling import halving_doubling
 from headway.collectives.all_reduce.one_shot import one_shot

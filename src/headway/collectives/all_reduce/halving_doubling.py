@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headway.collectives.patterns import Fold, Rounds, strides
-from headway.collectives.schedule import Collective, Schedule, Transfer, make
+from headway.collectives.schedule import Collective, Schedule, Transfer, make_schedule
 
 
 def halving_doubling(num_ranks: int) -> Schedule:
-    """Swap halves, quarters, ... with partners ever nearer and add; then double them back the same way.
+    """Swap halves, quarters, ... with nearer and nearer partners and add; then gather the sums the same way back.
 
         t = 2 α log N + 2 (N - 1)/N M β
 
@@ -30,10 +30,10 @@ def halving_doubling(num_ranks: int) -> Schedule:
         for stride in strides(num_chunks)
     ]
     rounds = fold.into_leads(num_chunks) + halving + doubling + fold.out_of_leads(num_chunks)
-    return make(Collective.ALL_REDUCE, "halving_doubling", num_ranks, num_chunks, rounds)
+    return make_schedule(Collective.ALL_REDUCE, "halving_doubling", num_ranks, num_chunks, rounds)
 
 
 def _half_of(fold: Fold, lead: int, owner: int, stride: int, *, reduce: bool) -> Transfer:
-    """Send to the partner the aligned run of ``stride`` chunks that ``owner`` lies in."""
+    """Send to the partner the aligned run of ``stride`` chunks that ``owner`` belongs to."""
     start = owner & -stride
     return Transfer(fold.rank(lead), fold.rank(lead ^ stride), start, start + stride, reduce)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.collectives.patterns import Fold, Rounds, strides
-from headway.collectives.schedule import Collective, Schedule, Transfer, make
+from headway.collectives.schedule import Collective, Schedule, Transfer, make_schedule
 
 
 def recursive_doubling(num_ranks: int) -> Schedule:
@@ -12,8 +12,8 @@ def recursive_doubling(num_ranks: int) -> Schedule:
         t = α log N + log N M β
 
     **Cost**: ``floor(log2(N)) + 2 * fold`` rounds, ``floor(log2(N)) + 2 * fold`` payloads, where fold is 0 for a
-    power of two and 1 otherwise: the ranks above it first hand their payload to a neighbour, and get the sum from
-    it at the end.
+    power of two and 1 otherwise: the ranks above it first hand their payload to a neighbour, and get the sum
+    from it at the end.
 
     >>> len(recursive_doubling(8).rounds), len(recursive_doubling(6).rounds)
     (3, 4)
@@ -26,4 +26,4 @@ def recursive_doubling(num_ranks: int) -> Schedule:
         for stride in strides(fold.num_leads)
     ]
     rounds = fold.into_leads(1) + swaps + fold.out_of_leads(1)
-    return make(Collective.ALL_REDUCE, "recursive_doubling", num_ranks, 1, rounds)
+    return make_schedule(Collective.ALL_REDUCE, "recursive_doubling", num_ranks, 1, rounds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.collectives.schedule import Collective, Schedule, Transfer, make
+from headway.collectives.schedule import Collective, Schedule, Transfer, make_schedule
 
 
 def star(num_ranks: int) -> Schedule:
@@ -17,4 +17,4 @@ def star(num_ranks: int) -> Schedule:
     """
     push = [Transfer(rank, 0, 0, 1, reduce=True) for rank in range(1, num_ranks)]
     pull = [Transfer(0, rank, 0, 1) for rank in range(1, num_ranks)]
-    return make(Collective.ALL_REDUCE, "star", num_ranks, 1, [push, pull])
+    return make_schedule(Collective.ALL_REDUCE, "star", num_ranks, 1, [push, pull])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.collectives.patterns import binomial_broadcast, binomial_reduce
-from headway.collectives.schedule import Collective, Schedule, make
+from headway.collectives.schedule import Collective, Schedule, make_schedule
 
 
 def tree(num_ranks: int) -> Schedule:
@@ -17,4 +17,4 @@ def tree(num_ranks: int) -> Schedule:
     6
     """
     rounds = binomial_reduce(num_ranks, 1) + binomial_broadcast(num_ranks, 1)
-    return make(Collective.ALL_REDUCE, "tree", num_ranks, 1, rounds)
+    return make_schedule(Collective.ALL_REDUCE, "tree", num_ranks, 1, rounds)

@@ -1,4 +1,4 @@
-"""Broadcast: every rank ends with the root's payload. One algorithm, one file."""
+"""Broadcast: every rank ends with the root's payload. One algorithm per file."""
 
 from headway.collectives.broadcast.chain import chain
 from headway.collectives.broadcast.one_shot import one_shot

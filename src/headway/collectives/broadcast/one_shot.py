@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headway.collectives.patterns import relabel
-from headway.collectives.schedule import Collective, Schedule, Transfer, make
+from headway.collectives.schedule import Collective, Schedule, Transfer, make_schedule
 
 
 def one_shot(num_ranks: int, root: int = 0) -> Schedule:
-    """Send everything from the root to everybody at once.
+    """Send everything from the root to all other ranks at once.
 
         t = α + (N - 1) M β
 
@@ -17,4 +17,4 @@ def one_shot(num_ranks: int, root: int = 0) -> Schedule:
     1
     """
     rounds = [[Transfer(0, rank, 0, 1) for rank in range(1, num_ranks)]]
-    return make(Collective.BROADCAST, "one_shot", num_ranks, 1, relabel(rounds, num_ranks, root), root=root)
+    return make_schedule(Collective.BROADCAST, "one_shot", num_ranks, 1, relabel(rounds, num_ranks, root), root=root)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.collectives.patterns import binomial_broadcast, relabel
-from headway.collectives.schedule import Collective, Schedule, make
+from headway.collectives.schedule import Collective, Schedule, make_schedule
 
 
 def tree(num_ranks: int, root: int = 0) -> Schedule:
@@ -17,4 +17,4 @@ def tree(num_ranks: int, root: int = 0) -> Schedule:
     3
     """
     rounds = relabel(binomial_broadcast(num_ranks, 1), num_ranks, root)
-    return make(Collective.BROADCAST, "tree", num_ranks, 1, rounds, root=root)
+    return make_schedule(Collective.BROADCAST, "tree", num_ranks, 1, rounds, root=root)

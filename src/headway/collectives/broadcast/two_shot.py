@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headway.collectives.patterns import relabel
-from headway.collectives.schedule import Collective, Schedule, Transfer, make
+from headway.collectives.schedule import Collective, Schedule, Transfer, make_schedule
 
 
 def two_shot(num_ranks: int, root: int = 0) -> Schedule:
-    """Send a chunk to each of the others, which send theirs to each other at once.
+    """Send a chunk to each other rank; they then exchange their chunks all at once.
 
         t = 2 α + (2 N - 3)/(N - 1) M β
 
@@ -24,4 +24,4 @@ def two_shot(num_ranks: int, root: int = 0) -> Schedule:
         for rank in others
     ]
     rounds = relabel([scatter, gather], num_ranks, root)
-    return make(Collective.BROADCAST, "two_shot", num_ranks, max(1, len(others)), rounds, root=root)
+    return make_schedule(Collective.BROADCAST, "two_shot", num_ranks, max(1, len(others)), rounds, root=root)

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from headway.collectives import Collective, build
-from headway.collectives.lane import SERVICE_LANE, Lane, lane_id, tag
-from headway.collectives.lanes import Lanes
+from headway.collectives.lanes import SERVICE_LANE, Lane, Lanes, lane_id, tag
 from headway.collectives.program import lower
 
 

@@ -1,7 +1,7 @@
-"""The conductor: puts phases in force and lets events happen, by the clock or by the script's steps.
+"""Plays a scenario: puts phases in force and triggers events, by the clock or by the script's steps.
 
-``Score`` is plain arithmetic on a time and a step, for a clock of any kind; the thread around it waits for the next
-moment of interest and acts.
+`Timeline` is plain arithmetic on a time and a step, for a clock of any kind; `Playback` is a thread that waits for the
+next action.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from headway.lab.scenario import Scenario, resolve_ranks
 
@@ -23,23 +23,16 @@ _LONGEST_WAIT_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Something the lab has to do now: put a phase in force, or do something to ranks."""
+    """Something that the lab does now: put a phase in force, or act on ranks."""
 
     kind: ActionKind
     phase: int | None = None
     ranks: tuple[int, ...] = ()
 
 
-class Stage(Protocol):
-    """What the conductor acts on."""
-
-    def act(self, action: Action) -> None:
-        """Carry out an action."""
-
-
 @dataclass
-class Score:
-    """What is due of a scenario, and what has been done of it. No clock: time and step come from the caller."""
+class Timeline:
+    """What is due of a scenario, and what has been done. It has no clock: time and step come from the caller."""
 
     scenario: Scenario
     num_hosts: int
@@ -81,29 +74,40 @@ class Score:
         return min((time_s for time_s in times if time_s > elapsed_s), default=None)
 
 
-class Conductor:
-    """A score, a clock and a thread."""
+class Playback:
+    """A timeline, a clock and a thread.
+
+    Args:
+        scenario: The scenario to play.
+        num_hosts: Number of emulated hosts.
+        act: Carries out an action.
+        on_failure: Called with the exception if ``act`` raises one on the thread, which then ends.
+    """
 
     def __init__(
-        self, scenario: Scenario, num_hosts: int, stage: Stage, on_failure: Callable[[Exception], None]
+        self,
+        scenario: Scenario,
+        num_hosts: int,
+        act: Callable[[Action], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
-        self._score = Score(scenario, num_hosts)
-        self._stage = stage
+        self._timeline = Timeline(scenario, num_hosts)
+        self._act = act
         self._on_failure = on_failure
         self._step: int | None = None
         self._changed = threading.Condition()
         self._stopping = self._has_new_step = False
         self._started_s = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="headway-conductor", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headway-playback", daemon=True)
 
     @property
     def phase(self) -> int | None:
         """The phase in force."""
-        return self._score.phase
+        return self._timeline.phase
 
     @property
     def step(self) -> int | None:
-        """The last step that the script announced."""
+        """The last step that the script has announced."""
         return self._step
 
     @property
@@ -112,13 +116,13 @@ class Conductor:
         return time.monotonic() - self._started_s
 
     def start(self) -> None:
-        """Start the clock; what is due at once has happened when this returns."""
+        """Start the clock, and carry out what is due at once."""
         self._started_s = time.monotonic()
-        self._act()
+        self._act_on_due()
         self._thread.start()
 
     def announce(self, step: int) -> None:
-        """Note a step of the script."""
+        """Record a step of the script."""
         with self._changed:
             self._step, self._has_new_step = step, True
             self._changed.notify()
@@ -131,15 +135,15 @@ class Conductor:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _act(self) -> None:
-        for action in self._score.due(self.elapsed_s, self._step):
-            self._stage.act(action)
+    def _act_on_due(self) -> None:
+        for action in self._timeline.due(self.elapsed_s, self._step):
+            self._act(action)
 
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._act()
-                next_s = self._score.next_time_s(self.elapsed_s)
+                self._act_on_due()
+                next_s = self._timeline.next_time_s(self.elapsed_s)
                 wait_s = _LONGEST_WAIT_S if next_s is None else next_s - self.elapsed_s
                 with self._changed:
                     if not self._stopping and not self._has_new_step:

@@ -1,0 +1,185 @@
+"""Calls that fail: ranks that disagree, found in debug mode; ranks that die, stop or come late, named by the others."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from headway import MismatchError, PeerLost
+from headway.collectives import Executor
+from headway.collectives.calls import is_debug
+from tests.forked import ForkedScripts
+
+SCRIPT = Path(__file__).with_name("scripts") / "lost.py"
+NUM_RANKS = 4
+OTHERS = [0, 2, 3]
+TIMEOUT_S = 2.0
+
+
+def disagree(about: str) -> str:
+    differs = dist.get_rank() == 1
+    with Executor(timeout_s=20, debug=True) as executor:
+        executor.all_reduce(torch.ones(3), "ring")
+        try:
+            if about == "collective" and differs:
+                executor.all_gather(torch.ones(3), "ring")
+            elif about == "graph":
+                executor.neighbour_exchange(torch.ones(3), [[1], [0], []] if differs else [[1, 2], [0], [0]])
+            elif about == "root":
+                executor.broadcast(torch.ones(3), int(differs), "tree")
+            else:
+                numel = 4 if about == "size" and differs else 3
+                dtype = torch.float16 if about == "dtype" and differs else torch.float32
+                algorithm = "tree" if about == "algorithm" and differs else "ring"
+                algorithm = "native" if about == "native" and differs else algorithm
+                executor.all_reduce(torch.ones(numel, dtype=dtype), algorithm)
+        except MismatchError as error:
+            return str(error)
+    return "nothing was noticed"
+
+
+@pytest.mark.parametrize(
+    ("about", "common", "different"),
+    [
+        ("collective", "3 x torch.float32", "all_gather by ring"),
+        ("size", "3 x torch.float32", "4 x torch.float32"),
+        ("dtype", "3 x torch.float32", "3 x torch.float16"),
+        ("algorithm", "all_reduce by ring", "all_reduce by tree"),
+        ("native", "all_reduce by ring", "all_reduce by native"),
+        ("graph", "neighbour_exchange by direct", "neighbour_exchange by direct"),
+        ("root", "broadcast by tree from rank 0", "broadcast by tree from rank 1"),
+    ],
+)
+def test_in_debug_mode_every_rank_sees_what_all_are_about_to_do(pool, about, common, different):
+    for message in pool.run(disagree, about, num_ranks=3):
+        head, *lines = message.splitlines()
+        assert head == "ranks disagree about the next collective:"
+        assert [line.split(":")[0] for line in lines] == ["  rank 0", "  rank 1", "  rank 2"]
+        assert common in lines[0]
+        assert common in lines[2]
+        assert different in lines[1]
+        assert "call 2" in lines[0]
+
+
+def agree() -> list[float]:
+    with Executor(timeout_s=20, debug=True) as executor:
+        return [executor.all_reduce(torch.ones(3), "ring")[0].item() for _ in range(5)]
+
+
+def test_in_debug_mode_ranks_that_agree_go_on(pool):
+    assert pool.run(agree, num_ranks=3) == [[3.0] * 5] * 3
+
+
+def disagree_unnoticed() -> str:
+    """Without debug mode ranks that disagree about a size never exchange data: no wrong sum, but a deadline."""
+    with Executor(timeout_s=1, debug=False) as executor:
+        try:
+            executor.all_reduce(torch.ones(3 + dist.get_rank()), "ring")
+        except PeerLost as error:
+            return str(error)
+    return "nothing was noticed"
+
+
+def test_without_debug_mode_ranks_that_disagree_run_into_the_deadline(pool):
+    for message in pool.run(disagree_unnoticed, num_ranks=2):
+        assert message.startswith("no answer from rank")
+        assert "HEADWAY_DEBUG=1 shows whether ranks disagree" in message
+
+
+def silent_rank() -> tuple[int, ...]:
+    with Executor(timeout_s=1, debug=True) as executor:
+        if executor.rank == 2:
+            time.sleep(4)
+        try:
+            executor.all_reduce(torch.ones(3), "ring")
+        except PeerLost as error:
+            return error.ranks
+    return ()
+
+
+def test_a_silent_rank_is_named_in_debug_mode_too(pool):
+    assert pool.run(silent_rank, num_ranks=3)[:2] == [(2,), (2,)]
+
+
+def half_debug() -> str:
+    try:
+        Executor(timeout_s=5, debug=dist.get_rank() == 0)
+    except ValueError as error:
+        return str(error)
+    return "nothing was noticed"
+
+
+def test_debug_mode_on_some_ranks_only_is_noticed_at_once(pool):
+    assert (
+        pool.run(half_debug, num_ranks=2)
+        == ["debug mode is on for ranks [0] only: set HEADWAY_DEBUG or debug= alike on all ranks"] * 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "argument", "result"),
+    [(None, None, False), ("1", None, True), ("0", None, False), ("1", False, False), (None, True, True)],
+)
+def test_the_debug_argument_overrides_the_variable(monkeypatch, variable, argument, result):
+    monkeypatch.delenv("HEADWAY_DEBUG", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("HEADWAY_DEBUG", variable)
+    assert is_debug(argument) is result
+
+
+@pytest.fixture
+def run_ranks(tmp_path):
+    """Run the cases of one fate at the same time, since they mostly wait; yield what ranks saw, case by case."""
+    with ForkedScripts(tmp_path) as scripts:
+
+        def run(cases: list[tuple[str, str]], fate: str, waits_for: list[int]) -> Iterator[dict[int, dict]]:
+            for number, (collective, algorithm) in enumerate(cases):
+                for rank in range(NUM_RANKS):
+                    args = [str(rank), str(NUM_RANKS), collective, algorithm, fate]
+                    scripts.start(SCRIPT, str(tmp_path / f"store-{number}"), *args)
+            for number in range(len(cases)):
+                first = number * NUM_RANKS
+                outputs = scripts.outputs([first + rank for rank in waits_for], timeout_s=60)
+                yield {index - first: json.loads(text) for index, text in outputs.items()}
+
+        yield run
+
+
+def test_all_others_name_a_rank_that_dies(run_ranks):
+    cases = [("all_reduce", "ring"), ("all_reduce", "native"), ("all_gather", "bruck"), ("broadcast and sum", "tree")]
+    for seen in run_ranks([*cases, ("control_round", "none")], "dies", OTHERS):
+        for saw in seen.values():
+            assert saw["lost"] == saw["again"] == [1]
+            assert saw["message"].startswith("lost rank 1 (in ")
+
+
+def test_all_others_name_a_rank_that_stops(run_ranks):
+    cases = [("all_reduce", "one_shot"), ("all_reduce", "native"), ("broadcast and sum", "one_shot")]
+    for seen in run_ranks([*cases, ("control_round", "none")], "stops", OTHERS):
+        for saw in seen.values():
+            assert saw["lost"] == saw["again"] == [1]
+            assert saw["message"].startswith(f"no answer from rank 1 within {TIMEOUT_S:g} s")
+            assert saw["seconds"] >= TIMEOUT_S
+
+
+def test_a_rank_that_comes_too_late_gets_a_message_that_says_so(run_ranks):
+    (saw,) = run_ranks([("all_reduce", "two_shot")], "late", [0, 1, 2, 3])
+    assert [saw[rank]["lost"] for rank in OTHERS] == [[1]] * 3
+    assert saw[1]["lost"] == []
+    assert saw[1]["message"].startswith("the other ranks have given up waiting for this one")
+
+
+def test_a_rank_that_is_only_busy_is_not_named(run_ranks):
+    for seen in run_ranks([("all_reduce", "ring"), ("all_reduce", "native")], "dies while one is busy", OTHERS):
+        assert [saw["lost"] for saw in seen.values()] == [[1]] * 3
+
+
+def test_notices_of_a_call_that_succeeded_are_forgotten(run_ranks):
+    (seen,) = run_ranks([("all_reduce", "ring")], "dies after a scare", OTHERS)
+    assert [saw["lost"] for saw in seen.values()] == [[1]] * 3
