@@ -17,13 +17,12 @@ NUM_SEARCHES = 25
 class MSTopK(TopK):
     """About the k largest entries, found by bisecting the threshold 25 times between 0 and the maximum magnitude.
 
-    All entries above the upper bound of the search, and as many between the bounds as are missing, the first ones.
+    Takes all entries above the upper bound of the search, and the first of those between the bounds to fill up to k.
 
     **Cost**: 25 passes over G: a baseline, not a recommendation. Bytes as `TopK`. **Error**: a contraction; after 25
-    halvings the entries between the bounds are as good as equal.
+    halvings the entries between the bounds are practically equal.
 
-    >>> from headway.compress import Shape
-    >>> MSTopK(0.01).message_bytes(Shape((1_000_000,)))
+    >>> MSTopK(0.01).num_bytes(1_000_000)
     53924
 
     Shi et al., Towards scalable distributed training of deep learning on public cloud clusters, 2021.
@@ -32,6 +31,9 @@ class MSTopK(TopK):
     def _select(self, gradient: Tensor, memory: Memory, k: int) -> Selection:
         memory.accumulate(gradient)
         return memory.take(search_topk(memory.residual, k), value_format=self.values)
+
+    def _largest(self, x: Tensor, k: int) -> Tensor:
+        return search_topk(x, k)
 
 
 def search_topk(x: Tensor, k: int) -> Tensor:

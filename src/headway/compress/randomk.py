@@ -1,21 +1,19 @@
-"""Random-k with a shared seed: all ranks draw the same indices, and none travel."""
+"""Random-k with a shared seed: all ranks draw the same indices, and none are sent."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headway.compress.base import check_ratio, wanted_entries
-from headway.errors import MessageError
+from headway.compress.base import Compressor, check_ratio, wanted_entries
 from headway.kernels import scatter_add
 
 
 def random_indices(numel: int, k: int, key: int) -> Tensor:
-    """Return k ascending distinct indices, one drawn from each of k strata of nearly equal size, which begin anywhere.
+    """Return k ascending distinct indices, one from each of k strata of nearly equal size, shifted by a random offset.
 
     Every entry has the same probability k/numel. Strata instead of a permutation: k random numbers are drawn, not
     numel.
@@ -31,8 +29,8 @@ def random_indices(numel: int, k: int, key: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class RandomK:
-    """k entries drawn at random, made larger for those that were not; who knows the key knows which.
+class RandomK(Compressor):
+    """k entries drawn at random, scaled up to make up for the others; the key tells which.
 
         C(x)_i = (n / k) x_i for the k drawn entries, 0 for the others
 
@@ -42,32 +40,25 @@ class RandomK:
     40000
 
     Args:
-        ratio: The share of entries sent.
+        ratio: The share of entries to send.
     """
 
     ratio: float
-    is_unbiased: ClassVar[Literal[True]] = True
-    has_bounded_noise: ClassVar[Literal[False]] = False
+    is_unbiased = True
 
     def __post_init__(self) -> None:
         check_ratio(self.ratio)
 
     def num_bytes(self, numel: int) -> int:
-        """Return how long a message is."""
         return 4 * wanted_entries(self.ratio, numel)
 
     def encode(self, x: Tensor, key: int, *, out: Tensor) -> int:
-        """Write the values of the entries that the key draws."""
         k = wanted_entries(self.ratio, x.numel())
         indices = random_indices(x.numel(), k, key).to(x.device)
         torch.mul(x[indices.long()], x.numel() / k, out=out.view(torch.float32))
         return 0
 
-    def decode(self, message: Tensor, key: int, *, out: Tensor) -> None:
-        """Put the values where the key says."""
-        k = wanted_entries(self.ratio, out.numel())
-        if message.numel() != 4 * k:
-            raise MessageError(f"{message.numel()} bytes, but {k} values take {4 * k}")
-        indices = random_indices(out.numel(), k, key).to(out.device)
-        out.zero_()
+    def add(self, message: Tensor, key: int, *, out: Tensor) -> None:
+        self._check_length(message, out.numel())
+        indices = random_indices(out.numel(), wanted_entries(self.ratio, out.numel()), key).to(out.device)
         scatter_add(out, indices, message.view(torch.float32))

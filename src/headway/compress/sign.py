@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from headway.compress.base import DenseCompressor
 from headway.kernels import dequantize, quantize_sign, quantized_bytes
 
 
 @dataclass(frozen=True)
-class Sign:
+class Sign(DenseCompressor):
     """One bit an entry: its sign, times the mean magnitude of its block of 2,048.
 
         C(x) = (|x|₁ / n) sign(x)
@@ -25,20 +25,14 @@ class Sign:
     Reference: Karimireddy et al., Error feedback fixes SignSGD, 2019.
     """
 
-    is_unbiased: ClassVar[Literal[False]] = False
-    has_bounded_noise: ClassVar[Literal[False]] = False
-
     def num_bytes(self, numel: int) -> int:
-        """Return how long a message is."""
         return quantized_bytes(numel, 1)
 
     def encode(self, x: Tensor, key: int, *, out: Tensor) -> int:
-        """Write signs and magnitudes; ``key`` is not used."""
         del key
         quantize_sign(x, out=out)
         return 0
 
     def decode(self, message: Tensor, key: int, *, out: Tensor) -> None:
-        """Read them."""
         del key
         dequantize(message, 1, out=out)
