@@ -1,4 +1,4 @@
-"""Steps, buckets and plans: what the averager does with what DDP hands it, without DDP."""
+"""Steps, buckets and plans: what the averager does with the buckets of DDP, without DDP."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from headway.collectives import Executor
-from headway.exchange import Averager, Bucket, BucketLayout, ExecutorChannel, History, Plan
-from headway.exchange.fusion import cheaper_fusion, exposed_s
+from headway.exchange import Averager, Bucket, BucketLayout, ExecutorChannel, History
 from headway.exchange.layout import Layout, regroup
 from headway.network import Link
+from headway.tuner import Fixed, make_loop
 
 pytestmark = pytest.mark.pool
 
@@ -42,10 +42,11 @@ def buckets_of(layout: Layout, rank: int, step: int, done: list[int]) -> list[Bu
     return made
 
 
-def run_layouts(layouts: list, plan: Plan, link: Link, resumed_at: int | None = None) -> dict:
+def run_layouts(layouts: list, config: Fixed, resumed_at: int | None = None) -> dict:
     with Executor(timeout_s=20) as executor:
         history = History()
-        averager = Averager(ExecutorChannel.over(executor, link), lambda _step: plan, history, seed=0)
+        loop = make_loop(config, executor)
+        averager = Averager(ExecutorChannel(executor, loop.current.costs), loop, history, seed=0)
         plans, orders, by_parameter = [], [], []
         for step, layout in enumerate(layouts):
             if step == resumed_at:
@@ -71,11 +72,11 @@ def run_layouts(layouts: list, plan: Plan, link: Link, resumed_at: int | None = 
         }
 
 
-TOPK = Plan(exchange="allgather_topk", ratio=0.1, fusion="bucket", algorithm="ring")
+TOPK = Fixed(exchange="allgather_topk", ratio=0.1, fusion="bucket", algorithm="ring", link=FAR)
 
 
 def test_two_steps_are_dense_and_the_third_waits_for_its_last_bucket(pool):
-    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], TOPK, FAR, num_ranks=2):
+    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], TOPK, num_ranks=2):
         assert seen["plans"] == ["dense", "dense", "allgather_topk", "allgather_topk"]
         assert seen["orders"] == [[0, 2], [0, 2], [0, 2], [1, 2]]
         assert {r.algorithm for r in seen["records"][:4]} == {"native"}
@@ -83,8 +84,8 @@ def test_two_steps_are_dense_and_the_third_waits_for_its_last_bucket(pool):
 
 
 def test_a_fused_step_is_one_exchange(pool):
-    plan = Plan(exchange="allgather_topk", ratio=0.1, fusion="step", algorithm="ring")
-    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], plan, FAR, num_ranks=2):
+    plan = Fixed(exchange="allgather_topk", ratio=0.1, fusion="step", algorithm="ring", link=FAR)
+    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], plan, num_ranks=2):
         assert seen["orders"] == [[0, 2], [0, 2], [0, 2], [0, 2]]
         assert [r.bucket for r in seen["records"]] == [0, 1, 0, 1, -1, -1]
         sent = sum(int((part != 0).sum()) for part in seen["averages"][-1].values())
@@ -93,8 +94,8 @@ def test_a_fused_step_is_one_exchange(pool):
 
 def test_buckets_of_another_layout_are_regrouped_to_those_of_the_memories(pool):
     """As the first step of a resumed run: the same averages and residuals, however DDP cuts its buckets."""
-    straight = pool.run(run_layouts, [FIRST, *[REBUILT] * 6], TOPK, FAR, num_ranks=2)
-    mixed = pool.run(run_layouts, [FIRST, REBUILT, REBUILT, FIRST, FIRST, REBUILT, REBUILT], TOPK, FAR, num_ranks=2)
+    straight = pool.run(run_layouts, [FIRST, *[REBUILT] * 6], TOPK, num_ranks=2)
+    mixed = pool.run(run_layouts, [FIRST, REBUILT, REBUILT, FIRST, FIRST, REBUILT, REBUILT], TOPK, num_ranks=2)
     for a, b in zip(straight, mixed, strict=True):
         assert torch.equal(a["residual"], b["residual"])
         for step in range(7):
@@ -104,8 +105,8 @@ def test_buckets_of_another_layout_are_regrouped_to_those_of_the_memories(pool):
 
 def test_other_buckets_that_stay_are_adopted_with_their_residuals(pool):
     """They hold the same parameters in another order, so adoption may change neither averages nor residuals."""
-    straight = pool.run(run_layouts, [REBUILT] * 8, TOPK, FAR, num_ranks=2)
-    adopted = pool.run(run_layouts, [*[REBUILT] * 3, *[FIRST] * 5], TOPK, FAR, num_ranks=2)
+    straight = pool.run(run_layouts, [REBUILT] * 8, TOPK, num_ranks=2)
+    adopted = pool.run(run_layouts, [*[REBUILT] * 3, *[FIRST] * 5], TOPK, num_ranks=2)
     for a, b in zip(straight, adopted, strict=True):
         assert b["orders"][3:6] == [[0, 2]] * 3  # regrouped
         assert b["orders"][6:] == [[1, 2]] * 2  # as they come
@@ -124,18 +125,12 @@ def test_a_bucket_that_happens_to_fit_waits_until_all_do(pool):
     """The first of a resumed run may look like the saved one, while the others do not."""
     other = (REBUILT[0], BucketLayout(("b", "a"), (20, 10)))
     layouts = [FIRST, REBUILT, REBUILT, REBUILT, other, REBUILT, REBUILT]
-    for seen in pool.run(run_layouts, layouts, TOPK, FAR, 4, num_ranks=2):
+    for seen in pool.run(run_layouts, layouts, TOPK, 4, num_ranks=2):
         assert seen["orders"][3:] == [[1, 2], [0, 2], [0, 2], [1, 2]]
 
 
 @pytest.mark.parametrize(("link", "fusion"), [(FAR, "step"), (NEAR, "bucket")])
 def test_auto_fusion_follows_the_link_and_is_the_same_on_all_ranks(pool, link, fusion):
-    plan = Plan(exchange="dense", fusion="auto", algorithm="ring")
-    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], plan, link, num_ranks=2):
+    config = Fixed(exchange="dense", fusion="auto", algorithm="ring", link=link)
+    for seen in pool.run(run_layouts, [FIRST, REBUILT, REBUILT, REBUILT], config, num_ranks=2):
         assert seen["fusion"] == fusion
-
-
-def test_fusion_weighs_overlap_against_rounds():
-    assert exposed_s([0.0, 1.0, 2.0], [0.5, 0.5, 0.5]) == 0.5
-    assert cheaper_fusion([0.0, 1.0, 2.0], [0.5, 0.5, 0.5], fused_s=0.9) == "bucket"
-    assert cheaper_fusion([0.0, 0.1, 0.2], [0.5, 0.5, 0.5], fused_s=0.9) == "step"

@@ -65,7 +65,7 @@ def test_close_runs_what_was_submitted_and_may_be_called_twice():
 def test_a_closed_engine_takes_no_tasks():
     engine = Engine()
     engine.close()
-    with pytest.raises(ValueError, match="wrap the model anew"):
+    with pytest.raises(ValueError, match="wrap the model again"):
         engine.submit(nothing, nothing)
 
 

@@ -31,18 +31,6 @@ def record(step: int, exchange: str = "dense", gain: float = 0.5, wire_bytes: in
     )
 
 
-def test_each_record_is_handed_out_once():
-    history = History(num_records=3)
-    assert history.unread() == ()
-    history.add(record(0))
-    history.add(record(1))
-    assert [r.step for r in history.unread()] == [0, 1]
-    for step in range(2, 7):
-        history.add(record(step))
-    assert [r.step for r in history.unread()] == [4, 5, 6]
-    assert history.unread() == ()
-
-
 def test_totals_are_by_exchange_and_outlive_records():
     history = History(num_records=3)
     for step in range(10):

@@ -1,48 +1,71 @@
 """Every way to average a bucket, and the engine thread that does it."""
 
-from headway.exchange.advisor import Advisor
 from headway.exchange.averager import Averager, Bucket
-from headway.exchange.base import Channel, Exchange, Job, Traffic
-from headway.exchange.catalogue import EXCHANGES, exchange_of
+from headway.exchange.base import ALL_RANKS, Channel, Exchange, Job, Traffic, exchange_of
+from headway.exchange.catalogue import PLAIN
 from headway.exchange.channel import ExecutorChannel
-from headway.exchange.cost_table import CostTable
-from headway.exchange.costs import CostModel, ExchangeCost
+from headway.exchange.compute_speed import ComputeSpeed, measure_speed, measure_speeds
+from headway.exchange.control import Controller, GainCurves, StepPlan
+from headway.exchange.costs import CostModel, CostTable, ExchangeCost
+from headway.exchange.description import (
+    EXCHANGES,
+    Description,
+    GainRule,
+    default_candidates,
+    register,
+    unregister,
+)
 from headway.exchange.engine import Engine
+from headway.exchange.gather import GatherExchange
 from headway.exchange.layout import BucketLayout, Layout, parameters_of
 from headway.exchange.memories import Memories
-from headway.exchange.monitor import Monitor, NetworkView
 from headway.exchange.plan import Plan
-from headway.exchange.records import ExchangeRecord, History, TimedCollective, Totals
-from headway.exchange.rehearsal import ComputeSpeed, kind_of, rehearse, warm_up
+from headway.exchange.records import (
+    ExchangeRecord,
+    History,
+    TimedCollective,
+    Totals,
+    dense_bytes,
+    saved_share,
+)
 
 __all__ = [
+    "ALL_RANKS",
     "EXCHANGES",
-    "Advisor",
+    "PLAIN",
     "Averager",
     "Bucket",
     "BucketLayout",
     "Channel",
     "ComputeSpeed",
+    "Controller",
     "CostModel",
     "CostTable",
+    "Description",
     "Engine",
     "Exchange",
     "ExchangeCost",
     "ExchangeRecord",
     "ExecutorChannel",
+    "GainCurves",
+    "GainRule",
+    "GatherExchange",
     "History",
     "Job",
     "Layout",
     "Memories",
-    "Monitor",
-    "NetworkView",
     "Plan",
+    "StepPlan",
     "TimedCollective",
     "Totals",
     "Traffic",
+    "default_candidates",
+    "dense_bytes",
     "exchange_of",
-    "kind_of",
+    "measure_speed",
+    "measure_speeds",
     "parameters_of",
-    "rehearse",
-    "warm_up",
+    "register",
+    "saved_share",
+    "unregister",
 ]

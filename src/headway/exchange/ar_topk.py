@@ -1,23 +1,25 @@
-"""AR-Topk: one rank's indices, everybody's values, added on the way."""
+"""AR-Topk: one rank's indices, every rank's values, by all-reduce."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from headway.collectives import Collective
+from headway.collectives import AUTO, NATIVE, Collective
 from headway.compress import Shape, wanted_entries
 from headway.errors import MessageError
-from headway.exchange.base import Channel, Job, Traffic
+from headway.exchange.base import Channel, Exchange, Job, Traffic
+from headway.exchange.description import Description
 from headway.exchange.indexed import average_at, payload_bytes
-from headway.kernels import ValueFormat, decode_indices, encode_indices, index_bytes
+from headway.kernels import decode_indices, encode_indices, index_bytes
+
+_MEASURED_FACTOR = 0.5
+"""Another rank's indices send about half of what the rank's own top-k would (benchmarks/learning.py)."""
 
 
-@dataclass(frozen=True)
-class ArTopK:
+class StarTopK(Exchange):
     """STAR: the ranks take turns. w = step mod N broadcasts the indices of its top-k; all values there are added up.
 
         G_j = g_j + residual_j;  I = top-k of G_w;  average = 1/N sum_j G_j at I;  residual_j = G_j but 0 at I
@@ -29,23 +31,27 @@ class ArTopK:
     Paper: arXiv 2312.02493.
     """
 
-    ratio: float
-    algorithm: str
-    broadcast: str
-    values: ValueFormat = "fp32"
+    description = Description(
+        name="star_topk",
+        label="STAR top-k",
+        summary="AR-Topk: ranks take turns to choose the indices, values by all-reduce",
+        collectives=(Collective.BROADCAST, Collective.ALL_REDUCE),
+        value_formats=("fp32", "fp16"),
+        takes_turns=True,
+        gain_factor=_MEASURED_FACTOR,
+        hue=0.07,
+    )
 
     def traffic(self, shape: Shape) -> Sequence[Traffic]:
-        """Return a broadcast of indices and an all-reduce of values."""
-        k = wanted_entries(self.ratio, shape.numel)
+        k = wanted_entries(self.plan.ratio, shape.numel)
         return [
-            Traffic(Collective.BROADCAST, self.broadcast, index_bytes(shape.numel, k)),
-            Traffic(Collective.ALL_REDUCE, self.algorithm, payload_bytes(k, self.values)),
+            Traffic(Collective.BROADCAST, self.plan.broadcast, index_bytes(shape.numel, k)),
+            Traffic(Collective.ALL_REDUCE, self.plan.algorithm, payload_bytes(k, self.plan.values)),
         ]
 
     def run(self, job: Job, channel: Channel) -> float:
-        """Select on one rank, tell the others, add up."""
         root = job.step % channel.num_ranks
-        memory, k = job.memory.whole, wanted_entries(self.ratio, job.memory.shape.numel)
+        memory, k = job.memory.whole, wanted_entries(self.plan.ratio, job.memory.shape.numel)
         indices = None
         if channel.rank == root:
             selection = memory.select(job.gradient, k)
@@ -58,19 +64,17 @@ class ArTopK:
         return self._average(job, indices, root, channel, has_nonfinite)
 
     def _average(self, job: Job, indices: Tensor | None, root: int, channel: Channel, has_nonfinite: bool) -> float:
-        indices = self._share(job, indices, root, channel)
-        return average_at(
-            job, indices, channel, algorithm=self.algorithm, values=self.values, has_nonfinite=has_nonfinite
-        )
+        indices = self._share_indices(job, indices, root, channel)
+        return average_at(job, indices, channel, self.plan, has_nonfinite=has_nonfinite)
 
-    def _share(self, job: Job, indices: Tensor | None, root: int, channel: Channel) -> Tensor:
-        """Return the root's indices."""
+    def _share_indices(self, job: Job, indices: Tensor | None, root: int, channel: Channel) -> Tensor:
+        """Return the root's indices, which the root gives."""
         numel = job.memory.shape.numel
-        k = wanted_entries(self.ratio, numel)
+        k = wanted_entries(self.plan.ratio, numel)
         message = torch.empty(index_bytes(numel, k), dtype=torch.uint8, device=job.gradient.device)
         if indices is not None:
             encode_indices(indices, numel, out=message)
-        channel.broadcast(message, root, self.broadcast)
+        channel.broadcast(message, root, self.plan.broadcast)
         if indices is not None:
             return indices
         try:
@@ -79,9 +83,8 @@ class ArTopK:
             raise error.from_peer(root) from error
 
 
-@dataclass(frozen=True)
-class VarTopK(ArTopK):
-    """VAR: the rank whose top-k has most energy broadcasts its indices.
+class VarTopK(StarTopK):
+    """VAR: the rank whose top-k has the most energy broadcasts its indices.
 
         w = argmax_j |top-k of G_j|²  (the lowest rank on a tie)
 
@@ -90,13 +93,23 @@ class VarTopK(ArTopK):
     Paper: arXiv 2312.02493.
     """
 
+    description = Description(
+        name="var_topk",
+        label="VAR top-k",
+        summary="AR-Topk: the rank whose top-k has the most energy chooses the indices, values by all-reduce",
+        collectives=(Collective.ALL_GATHER, Collective.BROADCAST, Collective.ALL_REDUCE),
+        value_formats=("fp32", "fp16"),
+        takes_turns=True,
+        gain_factor=_MEASURED_FACTOR,
+        variant_of="star_topk",
+        hue=0.0,
+    )
+
     def traffic(self, shape: Shape) -> Sequence[Traffic]:
-        """Return what STAR takes, after an all-gather of one number a rank."""
         return [Traffic(Collective.ALL_GATHER, self._gather, 8), *super().traffic(shape)]
 
     def run(self, job: Job, channel: Channel) -> float:
-        """Select on every rank, find the one that has most, and go on as STAR does."""
-        memory, k = job.memory.whole, wanted_entries(self.ratio, job.memory.shape.numel)
+        memory, k = job.memory.whole, wanted_entries(self.plan.ratio, job.memory.shape.numel)
         selection = memory.select(job.gradient, k)
         own = selection.values.double().square().sum().reshape(1)
         energies = channel.all_gather(own, self._gather).flatten()
@@ -107,5 +120,5 @@ class VarTopK(ArTopK):
 
     @property
     def _gather(self) -> str:
-        """The numbers are few: whatever is fastest, unless everything is to be native."""
-        return self.algorithm if self.algorithm in ("auto", "native") else "one_shot"
+        """The algorithm for one number a rank: the fastest, unless everything is to be native."""
+        return self.plan.algorithm if self.plan.algorithm in (AUTO, NATIVE) else "one_shot"

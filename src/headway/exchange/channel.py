@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from headway.network import Calibration, Link, schedule_of
 
 @dataclass
 class Meter:
-    """What went through a channel since the last reading."""
+    """What went through a channel since it was last read."""
 
     wire_bytes: int = 0
     latencies: float = 0.0
@@ -28,7 +28,7 @@ class Meter:
     largest: TimedCollective | None = None
 
     def add(self, collective: TimedCollective, wire_bytes: int) -> None:
-        """Count a collective."""
+        """Add a collective."""
         self.wire_bytes += wire_bytes
         self.latencies += collective.cost.latencies
         self.transfer_s += collective.ended_at - collective.begun_at
@@ -41,8 +41,8 @@ class ExecutorChannel:
     """Collectives of one executor.
 
     Args:
-        executor: Runs them.
-        costs: What collectives take on the link in force, by which "auto" is decided.
+        executor: Runs the collectives.
+        costs: Predicts costs on the link in force, by which "auto" is decided; the averager sets it at every step.
     """
 
     executor: Executor
@@ -51,35 +51,23 @@ class ExecutorChannel:
 
     @classmethod
     def over(cls, executor: Executor, link: Link) -> ExecutorChannel:
-        """Return a channel over a known link, on a machine like others."""
+        """Return a channel over a known link, on a machine of average overhead."""
         return cls(executor, CostModel(executor.num_ranks, Calibration(link=link)))
 
     @property
     def rank(self) -> int:
-        """This rank."""
         return self.executor.rank
 
     @property
     def num_ranks(self) -> int:
-        """How many there are."""
         return self.executor.num_ranks
 
-    @property
-    def link(self) -> Link:
-        """The link in force."""
-        return self.costs.calibration.link
-
-    @link.setter
-    def link(self, link: Link) -> None:
-        self.costs = replace(self.costs, calibration=replace(self.costs.calibration, link=link))
-
     def all_reduce(self, tensor: Tensor, algorithm: str) -> Tensor:
-        """Sum in place."""
         with self._metered(Collective.ALL_REDUCE, algorithm, tensor) as chosen:
             return self.executor.all_reduce(tensor, chosen)
 
     def start_plain_sum(self, tensor: Tensor) -> Callable[[], None]:
-        """Start torch's own all-reduce; return what waits for it. Several may be under way."""
+        """Start torch's own all-reduce; return a function that waits for it. Several may run at the same time."""
         start = time.perf_counter()
         wait = self.executor.start_all_reduce(tensor)
 
@@ -90,17 +78,15 @@ class ExecutorChannel:
         return finish
 
     def all_gather(self, message: Tensor, algorithm: str) -> Tensor:
-        """Return every rank's message, a row each."""
         with self._metered(Collective.ALL_GATHER, algorithm, message) as chosen:
             return self.executor.all_gather(message, chosen)
 
     def broadcast(self, tensor: Tensor, root: int, algorithm: str) -> Tensor:
-        """Replace a tensor by the root's."""
         with self._metered(Collective.BROADCAST, algorithm, tensor, root) as chosen:
             return self.executor.broadcast(tensor, root, chosen)
 
     def read_meter(self) -> Meter:
-        """Return what was counted, and start again."""
+        """Return the meter, and start a new one."""
         meter, self.meter = self.meter, Meter()
         return meter
 

@@ -1,4 +1,4 @@
-"""The engine: one thread that does the work of a hook, in order, while backward goes on."""
+"""The engine: a thread that runs tasks in order while backward goes on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Task = Callable[[], None]
 class Engine:
     """Runs tasks one after the other on a thread of its own.
 
-    After a task has failed no other is run: each is given up instead, so that nobody waits for it, and the error is
-    raised by `raise_error` for ever after.
+    After a task has failed, no other task is run: each is given up instead, so that nothing waits for it, and
+    `raise_error` raises the error from then on.
 
     Args:
-        name: Of the thread.
+        name: The name of the thread.
     """
 
     def __init__(self, name: str = "headway-engine") -> None:
@@ -32,25 +32,25 @@ class Engine:
     def submit(self, task: Task, give_up: Task) -> None:
         """Run a task after those before it, or ``give_up`` if one of them failed or it fails itself."""
         if self._is_closed:
-            raise ValueError("this engine is closed: DDP keeps its hook for life, so wrap the model anew")
+            raise ValueError("this engine is closed: DDP keeps its hook for life, so wrap the model again")
         with self._idle:
             self._num_open += 1
         self._tasks.put((task, give_up))
 
     def raise_error(self) -> None:
-        """Raise what made a task fail, with the place where it happened as its traceback."""
+        """Raise the error of the task that failed, with its traceback, if one did."""
         if self._error is not None:
             raise self._error
 
     def drain(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was submitted has been run; then raise what failed, or `TimeoutError` if it has not."""
+        """Wait until all submitted tasks have run; raise the error of one that failed, or `TimeoutError`."""
         with self._idle:
             if not self._idle.wait_for(lambda: self._num_open == 0, timeout_s):
-                raise TimeoutError(f"there is still something to do after {timeout_s} s")
+                raise TimeoutError(f"tasks are still running after {timeout_s} s")
         self.raise_error()
 
     def close(self) -> None:
-        """Run what was submitted, and end the thread."""
+        """Run all submitted tasks, and end the thread."""
         if not self._is_closed:
             self._is_closed = True
             self._tasks.put(None)
@@ -72,5 +72,5 @@ class Engine:
             except BaseException as error:
                 self._error = error
         if self._error is not None:
-            with contextlib.suppress(Exception):  # nothing may hide the first error, nor end the thread
+            with contextlib.suppress(Exception):  # nothing may hide the first error or end the thread
                 give_up()

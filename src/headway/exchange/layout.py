@@ -1,4 +1,4 @@
-"""Which parameters are in which bucket, and how to take gradients from one partition of them to another."""
+"""Which parameters are in which bucket, and how to regroup gradients from one layout to another."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from headway.compress import Shape
 
 @dataclass(frozen=True)
 class BucketLayout:
-    """The parameters of a bucket, in the order in which they lie in it."""
+    """The parameters of a bucket, in order."""
 
     names: tuple[str, ...]
     numels: tuple[int, ...]
 
     @cached_property
     def shape(self) -> Shape:
-        """Their sizes."""
+        """The sizes of the parameters."""
         return Shape(self.numels)
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return the part of a bucket that each parameter has."""
+        """Return the part of a bucket that belongs to each parameter."""
         return dict(zip(self.names, self.shape.split(flat), strict=True))
 
 
@@ -33,12 +33,12 @@ Layout = tuple[BucketLayout, ...]
 
 
 def parameters_of(layout: Layout) -> dict[str, int]:
-    """Return every parameter and its size, whatever the buckets are."""
+    """Return the size of every parameter by name."""
     return {name: numel for bucket in layout for name, numel in zip(bucket.names, bucket.numels, strict=True)}
 
 
 def regroup(flats: Sequence[Tensor], source: Layout, target: Layout) -> list[Tensor]:
-    """Return new buckets of another layout with what the parameters have in these.
+    """Return the contents of buckets, rearranged into the buckets of another layout.
 
     >>> a, b = BucketLayout(("x", "y"), (1, 2)), BucketLayout(("z",), (1,))
     >>> c = BucketLayout(("z", "x", "y"), (1, 1, 2))

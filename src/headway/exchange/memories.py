@@ -1,4 +1,4 @@
-"""The residuals of all buckets: one flat tensor, of which every bucket, and the fused step, has a view."""
+"""The residuals of all buckets: one flat tensor, of which every bucket and the fused step have views."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FUSED = "fused"
 
 
 class Memories:
-    """Memories of the buckets of a layout. They take no room until a plan needs them.
+    """The memories of the buckets of a layout. They allocate nothing until a plan needs them.
 
     Args:
         layout: The buckets.
-        residual: All residuals, one bucket after the other, if there are any yet.
+        residual: All residuals, one bucket after the other, if there are any.
     """
 
     def __init__(self, layout: Layout, residual: Tensor | None = None) -> None:
@@ -31,11 +31,11 @@ class Memories:
 
     @property
     def residual(self) -> Tensor | None:
-        """All residuals, one bucket after the other; None as long as there are none."""
+        """All residuals, one bucket after the other; None if there are none."""
         return self._residual
 
     def move_to(self, device: torch.device) -> None:
-        """Go to where the gradients are."""
+        """Move the residuals to the device of the gradients."""
         if device == self._device:
             return
         thresholds = self.thresholds()
@@ -45,18 +45,18 @@ class Memories:
         self.set_thresholds(thresholds)
 
     def regrouped(self, layout: Layout) -> Memories:
-        """Return memories of other buckets of the same parameters, with the same residuals."""
+        """Return memories for other buckets of the same parameters, with the same residuals."""
         if self._residual is None:
             return Memories(layout)
         parts = torch.split(self._residual, [bucket.shape.numel for bucket in self.layout])
         return Memories(layout, torch.cat(regroup(parts, self.layout, layout)))
 
     def forget(self) -> None:
-        """Let go of the residuals: nothing is left in them."""
+        """Free the residuals: nothing is left in them."""
         self._residual, self._of_bucket, self._fused = None, {}, None
 
     def bucket(self, index: int, *, needed: bool) -> BucketMemory:
-        """Return the memory of a bucket; one that is not needed, and not there yet, stays empty."""
+        """Return the memory of a bucket; if it is not needed and there are no residuals, an empty one."""
         if not needed and self._residual is None:
             return BucketMemory(self.layout[index].shape, device=self._device)
         if index not in self._of_bucket:
@@ -67,7 +67,7 @@ class Memories:
         return self._of_bucket[index]
 
     def fused(self, *, needed: bool) -> BucketMemory:
-        """Return the memory of all buckets together."""
+        """Return the memory of all buckets as one."""
         if not needed and self._residual is None:
             return BucketMemory(self._shape, device=self._device)
         if self._fused is None:
@@ -75,12 +75,12 @@ class Memories:
         return self._fused
 
     def thresholds(self) -> dict[str, Threshold]:
-        """Return the thresholds that memories remember, by the name of the memory."""
+        """Return the remembered thresholds by the name of the memory."""
         found = {str(index): memory.whole.threshold for index, memory in self._of_bucket.items()}
         return found | ({} if self._fused is None else {_FUSED: self._fused.whole.threshold})
 
     def set_thresholds(self, thresholds: Mapping[str, Threshold]) -> None:
-        """Remember thresholds of an earlier run."""
+        """Restore the thresholds of an earlier run."""
         for name, threshold in thresholds.items():
             memory = self.fused(needed=True) if name == _FUSED else self.bucket(int(name), needed=True)
             memory.whole.threshold = threshold

@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headway.collectives import ALGORITHMS, NATIVE, Collective
+from headway.collectives import ALGORITHMS, AUTO, NATIVE, Collective
 from headway.compress import check_ratio
+from headway.exchange.description import EXCHANGES, Description
 from headway.kernels import VALUE_FORMATS, ValueFormat
 
-AUTO = "auto"
-FUSIONS = ("auto", "bucket", "step")
-QUANTIZED_BITS = (8, 4)
+FUSIONS = (AUTO, "bucket", "step")
 
-COLLECTIVE_OF = {
-    "dense": Collective.ALL_REDUCE,
-    "allgather_topk": Collective.ALL_GATHER,
-    "star_topk": Collective.ALL_REDUCE,
-    "var_topk": Collective.ALL_REDUCE,
-    "layerwise_topk": Collective.ALL_GATHER,
-    "mstopk": Collective.ALL_GATHER,
-    "randomk": Collective.ALL_REDUCE,
-    "quantized": Collective.ALL_GATHER,
-}
-"""The exchanges, and the collective that moves the values of each."""
+Form = tuple[str, str, int]
+"""Exchange, value format and bits: plans of one form compute alike and send entries alike, whatever their ratio."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +21,13 @@ class Plan:
     """The exchange, ratio, algorithm, value format and fusion in force at a step.
 
     Args:
-        exchange: How a bucket gets averaged; a name of `COLLECTIVE_OF`.
-        ratio: The share of entries sent, c in (0, 1]; "dense" and "quantized" send all.
-        algorithm: Of the all-reduce or all-gather that moves values; "auto" is the cheapest for the link in force.
-        broadcast: Of the broadcast that moves the indices of "star_topk" and "var_topk".
-        values: "fp32", "fp16" or "int8" on the wire. Sums are not taken of int8, and "quantized" has ``bits``.
-        fusion: "bucket" exchanges each bucket as it comes, "step" all of a step in one; "auto" is the cheaper.
-        bits: Of "quantized".
+        exchange: How a bucket gets averaged; a name in `headway.exchange.EXCHANGES`.
+        ratio: The share of entries to send, c in (0, 1]; ignored by exchanges that send every entry.
+        algorithm: The algorithm of the collective that moves the values; "auto" is the cheapest on the link in force.
+        broadcast: The algorithm of the broadcast of indices, for exchanges that have one.
+        values: The value format on the wire: "fp32", "fp16" or "int8", where the exchange supports it.
+        fusion: "bucket" exchanges each bucket on its own, "step" all buckets of a step in one; "auto" is the cheaper.
+        bits: The bit width, for exchanges that send codes.
     """
 
     exchange: str = "dense"
@@ -49,41 +39,75 @@ class Plan:
     bits: int = 8
 
     def __post_init__(self) -> None:
-        _one_of("exchange", self.exchange, COLLECTIVE_OF)
+        _one_of("exchange", self.exchange, EXCHANGES)
         check_ratio(self.ratio)
         _one_of("algorithm", self.algorithm, (AUTO, NATIVE, *ALGORITHMS[self.collective]), f" of {self.exchange}")
         _one_of("broadcast", self.broadcast, (AUTO, NATIVE, *ALGORITHMS[Collective.BROADCAST]))
         _one_of("values", self.values, VALUE_FORMATS)
         _one_of("fusion", self.fusion, FUSIONS)
-        if self.values == "int8" and self.collective is Collective.ALL_REDUCE:
-            raise ValueError(f"values is 'int8', but {self.exchange} adds values on the way: use 'fp16' or 'fp32'")
-        if self.exchange == "quantized" and self.values != "fp32":
-            raise ValueError(f"values is {self.values!r}, but quantized has codes for values: use bits=8 or bits=4")
-        if self.bits not in QUANTIZED_BITS:
-            raise ValueError(f"bits is {self.bits}, but must be one of {', '.join(map(str, QUANTIZED_BITS))}")
+        if self.values not in self.description.value_formats:
+            raise ValueError(f"values is {self.values!r}, but {self._why_not_values()}")
+        known = self.description.bits or [bits for kind in EXCHANGES.values() for bits in kind.description.bits]
+        if self.bits not in (known or [Plan.bits]):
+            raise ValueError(f"bits is {self.bits}, but must be one of {', '.join(map(str, known))}")
+
+    def _why_not_values(self) -> str:
+        allowed, codes = self.description.value_formats, self.description.bits
+        if codes:
+            return f"{self.exchange} sends codes instead of values: use " + " or ".join(f"bits={b}" for b in codes)
+        reason = " adds values on the way:" if self.collective is Collective.ALL_REDUCE else " does not send it:"
+        return f"{self.exchange}{reason} use {' or '.join(map(repr, allowed))}"
+
+    @property
+    def description(self) -> Description:
+        """The description of the exchange."""
+        return EXCHANGES[self.exchange].description
 
     @property
     def collective(self) -> Collective:
         """The collective that moves the values."""
-        return COLLECTIVE_OF[self.exchange]
+        return self.description.collective
 
     @property
-    def sends_some(self) -> bool:
-        """Whether the ratio counts: dense and quantized send every entry."""
-        return self.exchange not in ("dense", "quantized")
+    def sent_ratio(self) -> float:
+        """The share of entries sent: 1 where the ratio does not count."""
+        return self.ratio if self.description.uses_ratio else 1.0
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether something may stay in the residual, be it what the value format rounds away."""
+        return self.description.keeps_memory or self.values != "fp32"
 
     @property
     def needs_link(self) -> bool:
         """Whether something is left to choose by cost."""
-        broadcasts = self.exchange in ("star_topk", "var_topk")
-        return AUTO in (self.algorithm, self.fusion) or (broadcasts and self.broadcast == AUTO)
+        return AUTO in (self.algorithm, self.fusion) or (self.description.broadcasts and self.broadcast == AUTO)
+
+    @property
+    def form(self) -> Form:
+        """What computing time and gain depend on, besides the ratio."""
+        return (self.exchange, self.values, self.bits if self.description.bits else 0)
+
+    @property
+    def label(self) -> str:
+        """The plan in a few words.
+
+        >>> Plan(exchange="star_topk", ratio=0.009, algorithm="halving_doubling", fusion="step").label
+        'STAR top-k halving-doubling 0.9% (one exchange a step)'
+        """
+        parts = [self.description.label, self.algorithm.replace("_", "-")]
+        if self.description.uses_ratio:
+            parts.append(f"{self.ratio * 100:.2g}%")
+        if self.description.bits:
+            parts.append(f"{self.bits} bits")
+        elif self.values != "fp32":
+            parts.append(self.values)
+        if self.fusion == "step":
+            parts.append("(one exchange a step)")
+        return " ".join(parts)
 
 
 def _one_of(name: str, value: str, allowed: Iterable[str], owner: str = "") -> None:
     names = list(allowed)
     if value not in names:
         raise ValueError(f"{name}{owner} is {value!r}, but must be one of {', '.join(names)}")
-
-
-PLAIN = Plan(exchange="dense", algorithm=NATIVE, fusion="bucket")
-"""What DDP does without a hook."""

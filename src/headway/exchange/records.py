@@ -1,4 +1,4 @@
-"""What each run of an exchange leaves behind, and what that adds up to."""
+"""Records of exchanges, and their totals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headway.network import CollectiveCost
 
 @dataclass(frozen=True, kw_only=True)
 class TimedCollective:
-    """When a collective ran on this rank, and what the cost model takes it to be made of."""
+    """When a collective ran on this rank, and its cost by the model."""
 
     begun_at: float
-    """By this rank's `time.perf_counter`."""
+    """On this rank's clock (`time.perf_counter`)."""
     ended_at: float
     cost: CollectiveCost
 
@@ -27,24 +27,24 @@ class ExchangeRecord:
     bucket: int
     exchange: str
     algorithm: str
-    """Of the collective that moved the values."""
+    """The algorithm of the collective that moved the values."""
     ratio: float
-    """The share of entries sent; 1 for dense and quantized."""
+    """The share of entries sent: see `Plan.sent_ratio`."""
     wire_bytes: int
     """Sent by this rank."""
     dense_bytes: int
-    """What this rank would have sent for the same bucket by a ring all-reduce of all entries."""
+    """What a ring all-reduce of all entries would have sent: see `dense_bytes`."""
     rounds: float
-    """How often latency was paid."""
+    """The number of latencies on the critical path."""
     largest: TimedCollective
-    """The one of its collectives that moved most."""
+    """The collective that moved the most bytes."""
     was_alone: bool
-    """Whether no other exchange was under way."""
+    """Whether no other exchange ran at the same time."""
     compress_s: float
     wait_s: float
     """From the moment DDP handed the bucket over until its exchange began."""
     transfer_s: float
-    """In collectives, waiting for late ranks included."""
+    """Time in collectives, waiting for late ranks included."""
     gain: float
     """|sent|² / |G|² of this rank; NaN where Inf or NaN was among what a top-k exchange sent."""
 
@@ -62,7 +62,7 @@ class Totals:
     ratio_sum: float
     gain_sum: float
     num_gains: int
-    """How many records know their gain."""
+    """The number of records whose gain is known."""
 
     @property
     def ratio(self) -> float:
@@ -77,7 +77,25 @@ class Totals:
     @property
     def saved(self) -> float:
         """The share of dense traffic that was not sent."""
-        return 1 - self.wire_bytes / self.dense_bytes if self.dense_bytes else 0.0
+        return saved_share(self.wire_bytes, self.dense_bytes)
+
+
+def dense_bytes(num_bytes: int, num_ranks: int) -> int:
+    """Return the bytes that a rank sends in a ring all-reduce of a payload, with which savings are compared.
+
+    >>> dense_bytes(400, 4)
+    600
+    """
+    return 2 * (num_ranks - 1) * num_bytes // num_ranks
+
+
+def saved_share(wire_bytes: float, dense_bytes: float) -> float:
+    """Return the share of dense traffic that was not sent; 0 where there was none.
+
+    >>> saved_share(25, 100), saved_share(0, 0)
+    (0.75, 0.0)
+    """
+    return 1 - wire_bytes / dense_bytes if dense_bytes else 0.0
 
 
 _FIELDS = tuple(field.name for field in fields(Totals))
@@ -87,33 +105,26 @@ class History:
     """The latest records, and totals of all by exchange, in bounded memory.
 
     Args:
-        num_records: How many records to keep.
+        num_records: The number of records to keep.
     """
 
     def __init__(self, num_records: int = 10_000) -> None:
         self._records: deque[ExchangeRecord] = deque(maxlen=num_records)
         self._totals: dict[str, Totals] = {}
-        self._num_unread = 0
 
     def add(self, record: ExchangeRecord) -> None:
-        """Take a record in."""
+        """Add a record."""
         self._records.append(record)
-        self._num_unread = min(self._num_unread + 1, self._records.maxlen or 0)
         self._totals[record.exchange] = _plus(self._totals.get(record.exchange), record)
 
     @property
     def records(self) -> tuple[ExchangeRecord, ...]:
-        """The latest, oldest first."""
+        """The latest records, oldest first."""
         return tuple(self._records)
-
-    def unread(self) -> tuple[ExchangeRecord, ...]:
-        """Return those added since the last call, oldest first."""
-        num_unread, self._num_unread = self._num_unread, 0
-        return self.records[len(self._records) - num_unread :]
 
     @property
     def totals(self) -> dict[str, Totals]:
-        """By exchange, since the beginning."""
+        """Totals by exchange, since the beginning."""
         return dict(self._totals)
 
 

@@ -1,4 +1,4 @@
-"""How long exchanges compute: each is run without a network, on this machine, when training starts."""
+"""How fast exchanges compute on this machine: each is timed without a network when training starts."""
 
 from __future__ import annotations
 
@@ -12,97 +12,84 @@ from torch import Tensor
 
 from headway.collectives import NATIVE, Executor
 from headway.compress import BucketMemory, Shape, wanted_entries
-from headway.exchange.base import Job
-from headway.exchange.catalogue import exchange_of
-from headway.exchange.plan import Plan
+from headway.exchange.base import Job, exchange_of
+from headway.exchange.plan import Form, Plan
 from headway.kernels import warm_up as compile_kernels
 
 _SMALL, _LARGE = 1 << 16, 1 << 20
 _FEW, _MANY = 0.01, 0.1
 _NUM_TENSORS = 8
-"""Of the rehearsed bucket, for exchanges that go tensor by tensor."""
+"""The tensors of the bucket that is timed, for exchanges that go tensor by tensor."""
 _NUM_RUNS = 2
 _FEW_MESSAGES, _MOST_MESSAGES = 4, 16
-"""More are not rehearsed: what each further message takes is added."""
-
-
-Kind = tuple[str, str, int]
-"""Exchanges that compute alike: name, value format, bits."""
-
-
-def kind_of(plan: Plan) -> Kind:
-    """Return what the computing of an exchange depends on."""
-    return (plan.exchange, plan.values, plan.bits if plan.exchange == "quantized" else 0)
+"""More messages are not timed: the time of each further one is added."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeSpeed:
-    """What an exchange computes, compressing and decompressing: t = call + entries a + entries sent b."""
+    """The time of compressing and decompressing: t = call + entries a + entries sent b."""
 
     call_s: float = 0.0
     entry_s: float = 0.0
     sent_s: float = 0.0
 
     def seconds(self, numel: int, num_sent: int) -> float:
-        """Return how long a bucket takes."""
+        """Return the time for a bucket."""
         return self.call_s + numel * self.entry_s + num_sent * self.sent_s
 
 
 @dataclass
-class Stage:
-    """A channel without a network: every rank is taken to send what this one does."""
+class NullChannel:
+    """A channel without a network, as if every rank sent what this one sends."""
 
     num_ranks: int
     rank: int = 0
 
     def all_reduce(self, tensor: Tensor, algorithm: str) -> Tensor:
-        """Leave the sum as it is."""
         del algorithm
         return tensor
 
     def all_gather(self, message: Tensor, algorithm: str) -> Tensor:
-        """Return the message, as often as there are ranks."""
         del algorithm
         return message.expand(self.num_ranks, *message.shape)
 
     def broadcast(self, tensor: Tensor, root: int, algorithm: str) -> Tensor:
-        """Leave the tensor as it is."""
         del root, algorithm
         return tensor
 
 
-def warm_up(executor: Executor, plans: Iterable[Plan]) -> dict[Kind, ComputeSpeed]:
-    """Compile the kernels, and measure how fast exchanges compute on all ranks at the same time; the mean counts.
+def measure_speeds(executor: Executor, plans: Iterable[Plan]) -> dict[Form, ComputeSpeed]:
+    """Compile the kernels, and time every form of plan on all ranks at the same time; return the means over ranks.
 
-    Ranks that share a machine will compute at the same time too. All ranks come to the same result.
+    Ranks that share a machine will compute at the same time in training too. All ranks get the same result.
     """
     compile_kernels()
     speeds = {}
-    for plan in {kind_of(plan): plan for plan in plans}.values():
+    for plan in {plan.form: plan for plan in plans}.values():
         executor.all_gather(torch.zeros(1), NATIVE)
-        own = rehearse(plan, executor.num_ranks)
+        own = measure_speed(plan, executor.num_ranks)
         numbers = torch.tensor([own.call_s, own.entry_s, own.sent_s], dtype=torch.float64)
         call_s, entry_s, sent_s = executor.all_gather(numbers, NATIVE).mean(dim=0).tolist()
-        speeds[kind_of(plan)] = ComputeSpeed(call_s=call_s, entry_s=entry_s, sent_s=sent_s)
+        speeds[plan.form] = ComputeSpeed(call_s=call_s, entry_s=entry_s, sent_s=sent_s)
     return speeds
 
 
-def rehearse(plan: Plan, num_ranks: int) -> ComputeSpeed:
-    """Measure how long an exchange computes on this rank, whatever its ratio and algorithm; some 30 ms."""
-    small_s = _usual_s(replace(plan, ratio=_FEW), _SMALL, num_ranks)
-    large_s = _usual_s(replace(plan, ratio=_FEW), _LARGE, num_ranks)
+def measure_speed(plan: Plan, num_ranks: int) -> ComputeSpeed:
+    """Time the computing of an exchange on this rank, whatever its ratio and algorithm; takes some 30 ms."""
+    small_s = _typical_s(replace(plan, ratio=_FEW), _SMALL, num_ranks)
+    large_s = _typical_s(replace(plan, ratio=_FEW), _LARGE, num_ranks)
     sent_s = 0.0
-    if plan.sends_some:
+    if plan.description.uses_ratio:
         more = wanted_entries(_MANY, _LARGE) - wanted_entries(_FEW, _LARGE)
-        sent_s = max(_usual_s(replace(plan, ratio=_MANY), _LARGE, num_ranks) - large_s, 0.0) / more
+        sent_s = max(_typical_s(replace(plan, ratio=_MANY), _LARGE, num_ranks) - large_s, 0.0) / more
     more = wanted_entries(_FEW, _LARGE) - wanted_entries(_FEW, _SMALL)
     entry_s = max(large_s - small_s - more * sent_s, 0.0) / (_LARGE - _SMALL)
     call_s = max(small_s - _SMALL * entry_s - wanted_entries(_FEW, _SMALL) * sent_s, 0.0)
     return ComputeSpeed(call_s=call_s, entry_s=entry_s, sent_s=sent_s)
 
 
-def _usual_s(plan: Plan, numel: int, num_ranks: int) -> float:
-    """Return how long a run takes; with many ranks, as it would if each message took as long as the first ones."""
+def _typical_s(plan: Plan, numel: int, num_ranks: int) -> float:
+    """Return the time of a run; with many ranks, as if each message took as long as the first ones."""
     if num_ranks <= _MOST_MESSAGES:
         return _measured_s(plan, numel, num_ranks)
     few_s, many_s = (_measured_s(plan, numel, number) for number in (_FEW_MESSAGES, _MOST_MESSAGES))
@@ -111,14 +98,14 @@ def _usual_s(plan: Plan, numel: int, num_ranks: int) -> float:
 
 
 def _measured_s(plan: Plan, numel: int, num_ranks: int) -> float:
-    """Return the median of some runs; the first two have no threshold to start from, and new memory."""
+    """Return the median of some runs; the first two, without a remembered threshold and in new memory, do not count."""
     memory = BucketMemory(Shape((numel // _NUM_TENSORS,) * _NUM_TENSORS))
     gradient = torch.randn(numel, generator=torch.Generator().manual_seed(0))
-    exchange, stage = exchange_of(plan), Stage(num_ranks)
+    exchange, channel = exchange_of(plan), NullChannel(num_ranks)
     times_s = []
     for step in range(2 + _NUM_RUNS):
         job = Job(step=step * num_ranks, bucket=0, gradient=gradient.clone(), memory=memory)
         start = time.perf_counter()
-        exchange.run(job, stage)
+        exchange.run(job, channel)
         times_s.append(time.perf_counter() - start)
     return statistics.median(times_s[2:])
