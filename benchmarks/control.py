@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from headway.lab import Lab, Link, SaturationWarning, Scenario
+from headway.lab import Lab, LinkSpec, SaturationWarning, Scenario
 
 WORKER = Path(__file__).with_name("control_worker.py")
 NETWORKS = ((1, 1000, 0.01), (1, 40, 0.01), (50, 40, 0.03), (50, 1000, 0.03))
@@ -30,7 +30,7 @@ def measure(num_hosts: int, latency_ms: float, mbps: float) -> dict[str, Any]:
         if line.startswith("{"):
             said.append(json.loads(line))
 
-    link = Link(latency_s=latency_ms / 1e3, bandwidth_bps=mbps * 1e6)
+    link = LinkSpec(latency_s=latency_ms / 1e3, bandwidth_bps=mbps * 1e6)
     with Lab(num_hosts, Scenario(link=link)) as lab, warnings.catch_warnings():
         warnings.simplefilter("ignore", SaturationWarning)
         result = lab.run([sys.executable, str(WORKER)], output=note, timeout_s=900)

@@ -48,11 +48,11 @@ def costs_of(problem: dict[str, Any]) -> np.ndarray:
 
 def grid_of(plans: list[Plan]) -> np.ndarray:
     """Return the number of the plan of each form (row) and ratio (column); some forms have all ratios alike."""
-    ratios = sorted({plan.ratio for plan in plans if plan.sends_some})
+    ratios = sorted({plan.ratio for plan in plans if plan.description.uses_ratio})
     forms: dict[Plan, list[int]] = {}
     for number, plan in enumerate(plans):
         row = forms.setdefault(replace(plan, ratio=ratios[0]), [number] * len(ratios))
-        if plan.sends_some:
+        if plan.description.uses_ratio:
             row[ratios.index(plan.ratio)] = number
     return np.array(list(forms.values()))
 

@@ -95,7 +95,7 @@ def train(plan: Plan, task: Task, *, steps: int, lr: float, momentum: float, see
             curves = []
             if look:
                 sums = [g + m.residual if m.is_used else g for g, m in zip(gradients, memories, strict=True)]
-                curves = [gain_curve(each).at(plan.ratio if plan.sends_some else 1.0) for each in sums]
+                curves = [gain_curve(each).at(plan.sent_ratio) for each in sums]
             jobs = [
                 Job(step=step, bucket=0, gradient=gradient, memory=memory)
                 for gradient, memory in zip(gradients, memories, strict=True)

@@ -11,8 +11,8 @@ from headway.errors import HeadwayError, LabError, MessageError, MismatchError, 
 if TYPE_CHECKING:
     from headway import collectives, compress, exchange, gossip, integrations, kernels, lab, network, report, tuner
     from headway.ddp import Adaptive, Fixed, HookState, Statistics, attach, hook
-    from headway.exchange import ExchangeRecord, NetworkView, Plan
-    from headway.network import Link
+    from headway.exchange import ExchangeRecord, Plan
+    from headway.network import Link, NetworkView
     from headway.tuner import Decision
 
 __all__ = [
@@ -47,8 +47,8 @@ __all__ = [
 
 _ROOM_OF = {
     **dict.fromkeys(("Adaptive", "Fixed", "HookState", "Statistics", "attach", "hook"), "ddp"),
-    **dict.fromkeys(("ExchangeRecord", "NetworkView", "Plan"), "exchange"),
-    "Link": "network",
+    **dict.fromkeys(("ExchangeRecord", "Plan"), "exchange"),
+    **dict.fromkeys(("Link", "NetworkView"), "network"),
     "Decision": "tuner",
 }
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import headway
-from headway.exchange.plan import COLLECTIVE_OF
-from tests.ddp.training import LINK, bits, mlp, parameters_of, step_once, wrap
+from tests.ddp.training import EXCHANGES, LINK, bits, mlp, parameters_of, step_once, wrap
 
 pytestmark = pytest.mark.pool
 
@@ -54,7 +53,7 @@ def interrupt(options: dict, at: int) -> tuple[bytes, bytes, int]:
 
 
 @pytest.mark.parametrize("fusion", ["bucket", "step", "auto"])
-@pytest.mark.parametrize("name", COLLECTIVE_OF)
+@pytest.mark.parametrize("name", EXCHANGES)
 def test_a_resumed_run_is_equal_to_the_bit(pool, name, fusion):
     options = {"exchange": name, "ratio": 0.05, "fusion": fusion}
     results = pool.run(interrupt, options, 7, num_ranks=3)

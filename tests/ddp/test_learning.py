@@ -1,4 +1,7 @@
-"""Compressed training learns what plain DDP learns: the real handwritten digits of scikit-learn."""
+"""Compressed training learns what plain DDP learns: the real handwritten digits of scikit-learn.
+
+No one file of the package is tested here, but the hook as a whole.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tests.ddp.training import LINK, wrap
 
 pytestmark = pytest.mark.pool
 
-NUM_STEPS, BATCH = 450, 16
+NUM_STEPS, BATCH = 300, 24
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,7 +52,7 @@ def accuracy(config: dict | None) -> float:
 def test_digits_are_learned_as_well_as_by_plain_ddp(pool):
     exchanges = ("allgather_topk", "star_topk")
     configs = [None] + [{"exchange": name, "ratio": 0.05, "fusion": "step"} for name in exchanges]
-    plain, *compressed = pool.run(accuracies, configs, num_ranks=4, timeout_s=110)[0]
+    plain, *compressed = pool.run(accuracies, configs, num_ranks=2, timeout_s=110)[0]
     assert plain > 0.93
     for name, reached in zip(exchanges, compressed, strict=True):
         assert reached >= plain - 0.01, name

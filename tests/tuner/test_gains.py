@@ -1,4 +1,4 @@
-"""What plans teach is foretold from one curve, and corrected by what comes."""
+"""Gains are predicted from one curve, and corrected by measured ones."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_ranks_that_take_turns_count_by_how_long_a_turn_takes():
 def test_what_is_observed_replaces_the_guess_and_then_smooths():
     model = model_with_curve()
     model.learn_realised(STAR, 0.06, CURVE)
-    assert model.factor("star_topk fp32") == pytest.approx(0.6)
-    assert model.factor("star_topk fp16") == pytest.approx(0.6)  # the nearest that is known
+    assert model.factor(STAR.form) == pytest.approx(0.6)
+    assert model.factor(HALF.form) == pytest.approx(0.6)  # the nearest that is known
     model.learn_realised(STAR, 0.09, CURVE)
-    assert 0.6 < model.factor("star_topk fp32") < 0.9
+    assert 0.6 < model.factor(STAR.form) < 0.9
 
 
 @pytest.mark.parametrize("real", [4.0, 20.0])

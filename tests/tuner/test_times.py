@@ -1,4 +1,4 @@
-"""Foretold times are corrected by what came."""
+"""Predicted times are corrected by measured ones."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_it_is_smoothed_bounded_and_halved_by_doubt():
     assert times.factors()[0] == pytest.approx(math.sqrt(2))
 
 
-@pytest.mark.parametrize(("foretold_s", "realised_s"), [(1e-5, 1.0), (0.1, math.nan)])
-def test_what_tells_nothing_teaches_nothing(foretold_s, realised_s):
+@pytest.mark.parametrize(("predicted_s", "realised_s"), [(1e-5, 1.0), (0.1, math.nan)])
+def test_what_tells_nothing_teaches_nothing(predicted_s, realised_s):
     times = TimeModel([ONE])
-    times.learn(ONE, foretold_s, realised_s)
+    times.learn(ONE, predicted_s, realised_s)
     assert times.factors()[0] == 1.0

@@ -7,8 +7,8 @@ from typing import Any
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from headway.ddp.config import Adaptive, Fixed
 from headway.ddp.hook_state import HookState, hook
+from headway.tuner import Adaptive, Fixed
 
 
 def attach(module: Module, config: Fixed | Adaptive | Any = None) -> HookState:
@@ -16,7 +16,7 @@ def attach(module: Module, config: Fixed | Adaptive | Any = None) -> HookState:
 
     Args:
         module: The model, wrapped in DistributedDataParallel, without a communication hook.
-        config: What to do: `Adaptive`, the default, chooses live; `Fixed` does what it is told.
+        config: `Adaptive`, the default, chooses the plan live; `Fixed` uses exactly the settings you give it.
 
     Returns:
         The handle: ``plan``, ``history``, ``records``, ``network``, ``statistics()``, ``state_dict()``,
@@ -29,7 +29,7 @@ def attach(module: Module, config: Fixed | Adaptive | Any = None) -> HookState:
         kind = type(config).__name__
         raise ValueError(f"config is a {kind}, but must be a headway.Adaptive(...) or headway.Fixed(...)")
     if module._comm_hooks:
-        raise ValueError("this model has a communication hook, and DDP takes one for life: wrap the model anew")
+        raise ValueError("this model has a communication hook, and DDP takes one for life: wrap the model again")
     state = HookState(config, module=module.module, group=module.process_group)
     module.register_comm_hook(state, hook)
     return state

@@ -1,4 +1,4 @@
-"""What a hook keeps between steps, as plain data that ``torch.load(weights_only=True)`` reads."""
+"""The state of a hook between steps, as plain data that ``torch.load(weights_only=True)`` reads."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import torch
 from headway.exchange import Averager, BucketLayout, Layout, Memories, parameters_of
 from headway.kernels.threshold import Threshold
 from headway.network import Link
+from headway.tuner import ControlLoop
 
 FORMAT = 1
 
 
-def save(averager: Averager) -> dict[str, Any]:
-    """Return the state: residuals, thresholds, step, buckets, and what "auto" was decided by.
+def save(averager: Averager, loop: ControlLoop) -> dict[str, Any]:
+    """Return the state: residuals, thresholds, step, buckets, plan, and the link by which "auto" was decided.
 
     Random numbers need no more than the seed and the step. Tensors are copies.
     """
@@ -29,43 +30,66 @@ def save(averager: Averager) -> dict[str, Any]:
         "rank": channel.rank,
         "step": averager.step,
         "seed": averager.seed,
-        "link": [channel.link.latency_s, channel.link.bandwidth_bps],
+        "link": [loop.link.latency_s, loop.link.bandwidth_bps],
         "arrivals_s": averager.arrivals_s,
         "buckets": None if averager.layout is None else [asdict(bucket) for bucket in averager.layout],
         "residual": residual,
         "thresholds": {} if memories is None else {k: asdict(t) for k, t in memories.thresholds().items()},
+        "plan": asdict(loop.plan),
     }
 
 
-def load(averager: Averager, state: Mapping[str, Any], parameters: Mapping[str, int], *, strict: bool) -> None:
-    """Take a state over; raise `ValueError` where it does not fit, or with ``strict=False`` warn and drop residuals.
+def load(
+    averager: Averager,
+    loop: ControlLoop,
+    state: Mapping[str, Any],
+    parameters: Mapping[str, int],
+    *,
+    strict: bool,
+    link: Link | None = None,
+) -> None:
+    """Continue from a state; raise `ValueError` if it does not fit, or with ``strict=False`` warn and drop residuals.
 
-    All ranks do the same: one whose state does not fit decides for all.
+    If any rank's state does not fit, all ranks reject theirs.
+
+    Args:
+        averager: Takes step, buckets and residuals over.
+        loop: Takes plan and link over.
+        state: From `save` on the same rank.
+        parameters: The sizes of the model's parameters by name.
+        strict: Whether a state that does not fit is an error.
+        link: The link to use instead of the saved one.
     """
     try:
         reason = _misfit(averager, state, parameters)
     except (AttributeError, KeyError, TypeError) as error:
         reason = f"the state is damaged ({type(error).__name__}: {error})"
     readable = reason is None or (isinstance(state, Mapping) and state.get("format") == FORMAT and "step" in state)
-    odd = _whose_does_not_fit(averager, reason is None)
-    if reason is None and odd:
-        reason = f"the state of rank {odd[0]} does not fit"
-    if reason is not None and (strict or not readable):
-        advice = "; strict=False loads the step, and drops the residuals" if readable else ""
+    misfits, unreadable = _where_it_does_not_fit(averager, fits=reason is None, is_readable=readable)
+    if reason is None and misfits:
+        reason = f"the state of rank {misfits[0]} does not fit"
+    if reason is not None and (strict or unreadable):
+        advice = "" if unreadable else "; strict=False loads the step, and drops the residuals"
         raise ValueError(f"{reason}{advice}")
     if reason is not None:
         warnings.warn(f"{reason}: residuals are dropped", stacklevel=3)
         averager.resume(int(state["step"]), None, None, None)
-        return
-    latency_s, bandwidth_bps = state["link"]
-    averager.channel.link = Link(latency_s=latency_s, bandwidth_bps=bandwidth_bps)
-    layout = _layout_of(state)
-    averager.resume(int(state["step"]), layout, _memories_of(state, layout), state["arrivals_s"])
+    else:
+        link = link or Link(latency_s=state["link"][0], bandwidth_bps=state["link"][1])
+        layout = _layout_of(state)
+        averager.resume(int(state["step"]), layout, _memories_of(state, layout), state["arrivals_s"])
+    place = torch.tensor([loop.place_of(state.get("plan"))])
+    averager.channel.executor.broadcast(place, 0)
+    loop.resume(averager.step, int(place), link, knows_buckets=averager.layout is not None)
 
 
-def _whose_does_not_fit(averager: Averager, fits: bool) -> list[int]:
-    everyone = averager.channel.executor.all_gather(torch.tensor([fits]), "native").flatten().tolist()
-    return [rank for rank, fits in enumerate(everyone) if not fits]
+def _where_it_does_not_fit(averager: Averager, *, fits: bool, is_readable: bool) -> tuple[list[int], list[int]]:
+    """Return the ranks whose state does not fit, and those whose state cannot even be read; the same on all ranks."""
+    rows = averager.channel.executor.all_gather(torch.tensor([fits, is_readable]), "native").tolist()
+    return (
+        [rank for rank, (fits, _) in enumerate(rows) if not fits],
+        [rank for rank, (_, is_readable) in enumerate(rows) if not is_readable],
+    )
 
 
 def _memories_of(state: Mapping[str, Any], layout: Layout | None) -> Memories | None:
@@ -84,7 +108,7 @@ def _layout_of(state: Mapping[str, Any]) -> Layout | None:
 
 
 def _misfit(averager: Averager, state: Mapping[str, Any], parameters: Mapping[str, int]) -> str | None:
-    """Say why a state is not for this hook."""
+    """Return why a state does not fit this hook, or None if it does."""
     if state.get("format") != FORMAT:
         return f"the state has format {state.get('format')!r}, but this version reads {FORMAT}"
     channel = averager.channel

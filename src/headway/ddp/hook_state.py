@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
@@ -15,58 +14,49 @@ from torch.nn import Module
 
 from headway.collectives import Executor
 from headway.ddp import checkpoint
-from headway.ddp.config import Adaptive, Fixed
 from headway.ddp.statistics import Statistics
 from headway.ddp.streams import after_backward, future_for
 from headway.exchange import (
     Averager,
     Bucket,
     BucketLayout,
-    CostModel,
     Engine,
     ExchangeRecord,
     ExecutorChannel,
     History,
-    Monitor,
-    NetworkView,
     Plan,
-    warm_up,
 )
-from headway.exchange.monitor import PATIENCE_S
-from headway.exchange.plan import PLAIN
 from headway.kernels import warm_up as compile_kernels
-from headway.network import Calibration, Link, calibrate
-from headway.tuner import Chooser, Controller, Decision, Journal, policy_of
-
-_UNKNOWN_LINK = Link(latency_s=0.0, bandwidth_bps=1e11)
+from headway.network import NetworkView
+from headway.tuner import Adaptive, Decision, DecisionLog, Fixed, make_loop
 
 
 class GradBucket(Protocol):
     """What DDP hands to a hook: ``torch.distributed.GradBucket``."""
 
     def index(self) -> int:
-        """Return its number; buckets come in order."""
+        """Return the number of the bucket; buckets come in order."""
 
     def buffer(self) -> Tensor:
         """Return the flat gradient."""
 
     def parameters(self) -> list[Tensor]:
-        """Return the parameters it is of, in order."""
+        """Return the parameters of the bucket, in order."""
 
     def is_last(self) -> bool:
-        """Return whether it is the last of the step."""
+        """Return whether it is the last bucket of the step."""
 
 
 class HookState:
-    """All that a hook keeps, for one DDP model: engine thread, process groups, memories, records.
+    """The state of a hook, for one DDP model: engine thread, process groups, memories, control loop, records.
 
     ``ddp.register_comm_hook(HookState(config, module=model), hook)`` is the plain PyTorch way; `attach` does it in one
     call. Every rank of the group makes one.
 
     Args:
-        config: What to do.
-        module: The model whose gradients come; its names tell parameters apart in a checkpoint. Without it they are
-            numbered.
+        config: `Adaptive`, the default, or `Fixed`.
+        module: The model whose gradients are averaged; its names identify parameters in a checkpoint. Without it they
+            are numbered.
         group: The process group of the DDP model; all ranks by default.
     """
 
@@ -78,60 +68,18 @@ class HookState:
         group: dist.ProcessGroup | None = None,
     ) -> None:
         self.config = config or Adaptive()
-        if isinstance(self.config, Adaptive) or self.config.plan.exchange != "dense":
-            compile_kernels()  # now, and not in the middle of a step that others wait for
-        self._group = group
+        if isinstance(self.config, Adaptive) or self.config.plan.keeps_memory:
+            compile_kernels()  # now, and not in the middle of a step that other ranks wait for
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
-        self._journal, trouble = self._open_journal()
+        log, trouble = self._open_log()
         self._check_agreement(trouble)
         self._history = History()
-        channel = ExecutorChannel(self._executor, self._cost_model())
-        self._controller = self._controller_of(channel)
-        self._monitor = self._monitor_of(channel)
-        self._averager = Averager(
-            channel, self._plan_of, self._history, self.config.seed, self._monitor, self._controller
-        )
+        self._loop = make_loop(self.config, self._executor, group, log)
+        channel = ExecutorChannel(self._executor, self._loop.current.costs)
+        self._averager = Averager(channel, self._loop, self._history, self.config.seed)
         self._engine = Engine()
         self._names = _Names(module)
         self._open: dict[Future[Tensor], Tensor] = {}
-
-    def _plan_of(self, step: int) -> Plan:
-        if isinstance(self.config, Fixed):
-            return self.config.plan
-        return PLAIN if self._controller is None else self._controller.plan_of(step)
-
-    def _cost_model(self) -> CostModel:
-        """Measure network and machine, as far as that matters."""
-        num_ranks = self._executor.num_ranks
-        if isinstance(self.config, Adaptive):
-            if num_ranks == 1:
-                return CostModel(1, Calibration(link=_UNKNOWN_LINK))
-            return CostModel(num_ranks, calibrate(self._executor), warm_up(self._executor, self.config.plans))
-        calibration = Calibration(link=self.config.link or _UNKNOWN_LINK)
-        if self._link is None and (self.config.plan.needs_link or self.config.interval > 0):
-            calibration = calibrate(self._executor)
-        return CostModel(num_ranks, calibration)
-
-    def _controller_of(self, channel: ExecutorChannel) -> Controller | None:
-        if isinstance(self.config, Fixed) or channel.num_ranks == 1:
-            return None
-        if channel.rank != 0:
-            return Controller(self.config.plans)
-        chooser = Chooser(self.config.plans, policy_of(self.config.policy), self.config.falling, channel.costs)
-        return Controller(self.config.plans, chooser, self._journal)
-
-    def _monitor_of(self, channel: ExecutorChannel) -> Monitor | None:
-        if self.config.interval == 0 or self._link is not None or channel.num_ranks == 1:
-            return None
-        executor = Executor(self._group, timeout_s=PATIENCE_S, debug=self.config.debug, cpu_only=True)
-        timeout_s = self.config.timeout_s
-        calibration = channel.costs.calibration
-        return Monitor(executor, calibration, self.config.interval, self._controller, timeout_s=timeout_s)
-
-    @property
-    def _link(self) -> Link | None:
-        """The link, if the user has told it."""
-        return self.config.link if isinstance(self.config, Fixed) else None
 
     def submit(self, bucket: GradBucket) -> Future[Tensor]:
         """Hand a bucket to the engine; the future is its buffer, averaged."""
@@ -161,41 +109,40 @@ class HookState:
         future.set_result(self._open.pop(future))
 
     def _give_up(self) -> None:
-        """Let go of all buckets, those too that wait for the last one: backward raises before anybody uses them."""
+        """Complete all buckets, also those that wait for the last one: backward raises before anything uses them."""
         self._executor.abandon()
-        if self._monitor is not None:
-            self._monitor.abandon()
+        self._loop.abandon()
         for future in list(self._open):
             self._complete(future)
 
     def _surface_errors(self) -> None:
-        """Let backward() itself raise what the engine raises: DDP has no way to pass it on through a future.
+        """Let backward() itself raise errors of the engine: DDP cannot pass them on through a future.
 
-        Outside of a backward, as when DDP's Join shadows one, the next call raises instead.
+        Outside of a backward pass, as when DDP's Join shadows one, the next call raises instead.
         """
         with contextlib.suppress(RuntimeError):
             torch.autograd.Variable._execution_engine.queue_callback(self._engine.drain)
 
-    def _open_journal(self) -> tuple[Journal | None, str]:
-        """Return the journal of rank 0, and what is wrong with it, if anything is."""
+    def _open_log(self) -> tuple[DecisionLog | None, str]:
+        """Return the decision log of rank 0, and what is wrong with its file, if anything is."""
         if isinstance(self.config, Fixed) or self._executor.rank != 0:
             return None, ""
         try:
-            return Journal(self.config.journal), ""
+            return DecisionLog(self.config.journal), ""
         except OSError as error:
             return None, str(error)
 
     def _check_agreement(self, trouble: str) -> None:
-        """Find out now if ranks were configured differently, and not by a deadline in the middle of training."""
+        """Find out now whether ranks were configured differently, and not by a deadline in the middle of training."""
         own = torch.tensor([self.config.fingerprint, bool(trouble)])
         configurations, troubles = self._executor.all_gather(own, "native").T.tolist()
-        odd = [rank for rank, theirs in enumerate(configurations) if theirs != configurations[0]]
-        if odd or any(troubles):
+        differing = [rank for rank, theirs in enumerate(configurations) if theirs != configurations[0]]
+        if differing or any(troubles):
             self._executor.close()
-        if odd:
-            raise ValueError(f"ranks {odd} have another configuration than rank 0: give the same to all")
+        if differing:
+            raise ValueError(f"ranks {differing} have another configuration than rank 0: give the same to all")
         if any(troubles):
-            raise ValueError(f"rank 0 cannot write its journal: {trouble or 'it says why'}")
+            raise ValueError(f"rank 0 cannot write its journal: {trouble or 'its own error says why'}")
 
     @property
     def plan(self) -> Plan:
@@ -205,7 +152,7 @@ class HookState:
     @property
     def history(self) -> tuple[Decision, ...]:
         """The latest decisions about the plan, oldest first: what was known, what was chosen, and why."""
-        return () if self._controller is None else self._controller.decisions
+        return self._loop.decisions
 
     @property
     def records(self) -> tuple[ExchangeRecord, ...]:
@@ -214,47 +161,38 @@ class HookState:
 
     @property
     def network(self) -> NetworkView | None:
-        """What the traffic tells of the network; None if nobody looks, or there is nobody to talk to."""
-        return None if self._monitor is None else self._monitor.view
+        """The network as the traffic shows it; None if it is not followed, or there is only one rank."""
+        return self._loop.view if self._loop.is_following else None
 
     def statistics(self) -> Statistics:
-        """Return what all exchanges so far add up to."""
+        """Return the totals of all exchanges so far."""
         return Statistics(step=self._averager.step, exchanges=self._history.totals)
 
     def state_dict(self) -> dict[str, Any]:
         """Return residuals, thresholds, step and all that decides what comes next. Between steps, on every rank."""
         self._engine.drain()
-        return {**checkpoint.save(self._averager), "plan": asdict(self._plan_of(self._averager.step))}
+        return checkpoint.save(self._averager, self._loop)
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
-        """Go on from a state; one of another number of ranks or another model is refused.
+        """Continue from a state; one of another number of ranks or another model is rejected.
 
         Args:
             state: From `state_dict` of the same rank.
             strict: If False, a state that does not fit gives a warning, and its residuals are dropped.
         """
         self._engine.drain()
-        if self._monitor is not None:
-            self._monitor.end_council()
-        checkpoint.load(self._averager, state, self._names.parameters, strict=strict)
-        if self._monitor is not None:
-            self._monitor.restart(self._averager.step)
-        if self._controller is not None:
-            number = torch.tensor([self._controller.number_of(state.get("plan"))])
-            self._executor.broadcast(number, 0)
-            self._controller.resume(int(number))
-        if self._link is not None:
-            self._averager.channel.link = self._link
+        self._loop.finish_round()
+        given_link = self.config.link if isinstance(self.config, Fixed) else None
+        checkpoint.load(self._averager, self._loop, state, self._names.parameters, strict=strict, link=given_link)
 
     def abandon(self) -> None:
-        """Give up, before `close`, where this rank has failed by itself: others lose it now, and not by a deadline."""
+        """Give up before `close`, where this rank has failed: other ranks lose it now, and not by a deadline."""
         self._give_up()
 
     def close(self) -> None:
         """End the engine and close the process groups, once training is over; a second call does nothing."""
         self._engine.close()
-        if self._monitor is not None:
-            self._monitor.close()
+        self._loop.close()
         self._executor.close()
 
 
@@ -279,7 +217,7 @@ def _check_gradient(gradient: Tensor, parameters: list[Tensor]) -> None:
 
 
 class _Names:
-    """Names of parameters: those of the module, or numbers in the order in which they are first seen."""
+    """The names of parameters in the module, or numbers in the order in which they are first seen."""
 
     def __init__(self, module: Module | None) -> None:
         named = {} if module is None else {name: p for name, p in module.named_parameters() if p.requires_grad}

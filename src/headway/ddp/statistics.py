@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headway.exchange import Totals
+from headway.exchange import Totals, saved_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Statistics:
     @property
     def saved(self) -> float:
         """The share of dense traffic that was not sent."""
-        return 1 - self.wire_bytes / self.dense_bytes if self.dense_bytes else 0.0
+        return saved_share(self.wire_bytes, self.dense_bytes)
 
     @property
     def seconds(self) -> Mapping[str, float]:

@@ -1,45 +1,64 @@
-"""Chooses the plan: what every candidate would take and teach, which are worth a thought, and which is best."""
+"""The control loop, and the tuner that chooses plans: predicted times and gains, Pareto front, policies."""
 
-from headway.tuner.chooser import Chooser
-from headway.tuner.controller import Controller
-from headway.tuner.decision import CAUSES, EXCHANGE_NAMES, Decision, describe
+from headway.tuner.adaptive import AdaptiveChooser
+from headway.tuner.building import make_loop
+from headway.tuner.candidates import WarmUp, all_plans, plans_at, ratios_between
+from headway.tuner.choosing import Choice, Chooser, FusionChooser, Situation
+from headway.tuner.comparison import Comparison, Option
+from headway.tuner.config import Adaptive, Fixed
+from headway.tuner.decision import Cause, Decision, DecisionLog, plan_as_dict
 from headway.tuner.front import Front, pareto_front
 from headway.tuner.gains import GainModel
-from headway.tuner.grid import all_plans, candidates, ratios_between
-from headway.tuner.journal import Journal
+from headway.tuner.link_tracker import GivenLink, LinkTracker
+from headway.tuner.loop import ControlLoop, LoopConfig
 from headway.tuner.objectives import Objectives
-from headway.tuner.outlook import Option, Outlook
 from headway.tuner.policies import POLICIES, Balanced, Goodput, Knee, Policy, Shortest, policy_of
-from headway.tuner.regimes import Regimes, find_regimes
+from headway.tuner.regimes import Regimes, contenders, find_regimes
+from headway.tuner.rounds import RoundSchedule
+from headway.tuner.step_reports import StepReport
 from headway.tuner.times import TimeModel
-from headway.tuner.warm_up import WarmUp
+from headway.tuner.transport import RoundRequest, Transport
 
 __all__ = [
-    "CAUSES",
-    "EXCHANGE_NAMES",
     "POLICIES",
+    "Adaptive",
+    "AdaptiveChooser",
     "Balanced",
+    "Cause",
+    "Choice",
     "Chooser",
-    "Controller",
+    "Comparison",
+    "ControlLoop",
     "Decision",
+    "DecisionLog",
+    "Fixed",
     "Front",
+    "FusionChooser",
     "GainModel",
+    "GivenLink",
     "Goodput",
-    "Journal",
     "Knee",
+    "LinkTracker",
+    "LoopConfig",
     "Objectives",
     "Option",
-    "Outlook",
     "Policy",
     "Regimes",
+    "RoundRequest",
+    "RoundSchedule",
     "Shortest",
+    "Situation",
+    "StepReport",
     "TimeModel",
+    "Transport",
     "WarmUp",
     "all_plans",
-    "candidates",
-    "describe",
+    "contenders",
     "find_regimes",
+    "make_loop",
     "pareto_front",
+    "plan_as_dict",
+    "plans_at",
     "policy_of",
     "ratios_between",
 ]

@@ -1,4 +1,4 @@
-"""The Pareto front: what cannot be had faster without learning less."""
+"""The Pareto front: the plans that no other plan beats in both time and gain."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from headway.exchange import Plan
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 _AT_A_TIME = 24
-"""Points that all others are compared with in one operation."""
+"""Points that are compared with all others in one operation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Front:
-    """Plans with what they take and what they teach; a policy chooses one of them.
+    """Plans with their time cost and how much of the gradient they preserve; a policy chooses one of them.
 
-    ``gain`` is what a step teaches: |sent|² / |G|² in the long run, less where ranks take turns (see `GainModel`).
-    ``compress_s`` and ``sync_s`` are what a step gets longer by; what hides behind the backward pass is not in them.
+    ``gain`` is |sent|² / |G|² in the long run, less where ranks take turns (see `GainModel`). ``compress_s`` and
+    ``sync_s`` are the times added to a step; what overlaps with the backward pass is not counted.
     """
 
     plans: Sequence[Plan]
@@ -29,18 +29,18 @@ class Front:
     sync_s: Floats
     gain: Floats
     own_s: float
-    """What a step takes beside the exchange: forward, backward, optimizer, data."""
+    """The time of a step without its exchange: forward, backward, optimizer, data."""
     in_force: int | None = None
-    """Which of them is the plan now, if one is: policies may be lenient with it."""
+    """The place of the plan in force, if it is among them: policies may be lenient with it."""
 
     @property
     def step_s(self) -> Floats:
-        """How long a step takes."""
+        """The time of a step."""
         return self.own_s + self.compress_s + self.sync_s
 
     @property
     def objectives(self) -> Floats:
-        """What is to be small: t_compress, t_sync and 1/gain, a row a plan."""
+        """What is minimised: t_compress, t_sync and 1/gain, a row a plan."""
         return np.stack([self.compress_s, self.sync_s, 1 / self.gain], axis=1)
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ def pareto_front(costs: Floats) -> Indices:
     """Return the rows that no other row dominates, ascending; of equal rows the first.
 
     a dominates b if it is nowhere larger and somewhere smaller, and then its sum is smaller. So in order of their sums
-    a row is dominated by earlier ones or by none: some are taken at a time, and all that they dominate go.
+    a row can only be dominated by earlier ones: some are taken at a time, and all rows that they dominate are dropped.
 
     **Cost**: O(n · front) operations on columns of numpy; 1 ms for a grid of two thousand plans. **Error**: none.
 
@@ -61,7 +61,7 @@ def pareto_front(costs: Floats) -> Indices:
     assert costs.ndim == 2
     scale = np.ptp(costs, axis=0)
     sums = (costs / np.where(scale > 0, scale, 1.0)).sum(axis=1)
-    order = np.lexsort((*costs.T[::-1], sums))  # where rounding makes sums equal, whoever dominates still comes first
+    order = np.lexsort((*costs.T[::-1], sums))  # where rounding makes sums equal, the dominating row still comes first
     left = np.ascontiguousarray(costs[order].T)
     front: list[Indices] = []
     while order.size:
@@ -73,7 +73,7 @@ def pareto_front(costs: Floats) -> Indices:
 
 
 def _dominated(columns: Floats) -> npt.NDArray[np.bool_]:
-    """Return which points one of the first few, if it is earlier, is nowhere larger than."""
+    """Return which points are dominated by, or equal to, an earlier one of the first few."""
     first = columns[:, :_AT_A_TIME]
     nowhere_larger = np.ones((first.shape[1], columns.shape[1]), dtype=bool)
     for few, column in zip(first, columns, strict=True):

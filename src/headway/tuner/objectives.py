@@ -1,4 +1,4 @@
-"""What every plan makes a step longer by, on a link."""
+"""How much time every plan adds to a step, on a link."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from headway.tuner.front import Floats
 class Objectives:
     """The two times of every plan, for the buckets of a model.
 
-    With fusion "step" an exchange begins when the last bucket is there, and all of it counts. With "bucket" each begins
-    when its bucket is there and the one before is over, while backward goes on:
+    With fusion "step" the exchange begins when the last bucket has arrived, and all of it counts. With "bucket" each
+    exchange begins when its bucket has arrived and the one before is over, while backward goes on:
 
-        end_b = max(end_{b-1}, arrival_b) + cost_b;   what counts is end_last - arrival_last
+        end_b = max(end_{b-1}, arrival_b) + cost_b;   exposed = end_last - arrival_last
 
     Args:
-        model: Foretells exchanges.
-        plans: All of them, with their fusion decided.
-        shapes: Of the buckets, in the order in which they come.
-        arrivals_s: When each comes; if there are others than shapes, buckets are regrouped, and come all at once.
+        model: Predicts costs.
+        plans: The plans, with their fusion decided.
+        shapes: The shapes of the buckets, in order of arrival.
+        arrivals_s: When each bucket arrives; if their number differs, buckets are regrouped and arrive together.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Objectives:
         self._single = CostTable(model, single, shapes)
 
     def at(self, link: Link) -> tuple[Floats, Floats]:
-        """Return what compressing and what sending adds to a step, for each plan."""
+        """Return the time that compressing and that sending adds to a step, for each plan."""
         compress_s, sync_s = np.empty(self._is_fused.size), np.empty(self._is_fused.size)
         compress_s[self._is_fused] = self._fused.compute_s[:, 0]
         sync_s[self._is_fused] = self._fused.sync_s(link)[:, 0]

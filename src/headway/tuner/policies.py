@@ -1,4 +1,4 @@
-"""Policies: of all that cannot be had faster without learning less, which to take."""
+"""Policies: which plan of the Pareto front to take."""
 
 from __future__ import annotations
 
@@ -13,68 +13,65 @@ from headway.tuner.front import Floats, Front
 _LENIENT = 0.8
 
 Policy = Callable[[Front], Floats]
-"""From a front to a score for each of its plans, above 0. The highest wins; 5% more are worth a switch."""
+"""Takes a front to a score above 0 for each of its plans. The highest wins; a switch needs a score 5% higher."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Balanced:
-    """Least time to learn the same.
+    """The least time to the same loss.
 
         score = 1 / (steps needed · step time),   steps needed = 1 + (patience / gain)^1.5
 
-    With error feedback nothing is lost, only late, by some 1/gain steps: as long as that is little, steps teach as much
-    as dense ones, and then less and less. To a loss on the way a patience of 0.025 fits (`benchmarks/learning.py`);
-    the accuracy at the end of a run of given length asks for more.
+    With error feedback nothing is lost, only delayed, by about 1/gain steps: as long as the delay is short, a step
+    is worth as much as a dense one, and then less and less. A patience of 0.025 fits the time to a loss during training
+    (`benchmarks/learning.py`); the accuracy at the end of a run of given length needs more.
 
     Args:
         patience: The gain at which twice the steps are needed.
-        floor: Below this gain training may diverge, and a plan counts as good as nothing.
+        floor: Below this gain training may diverge, and a plan is taken only if there is no other.
     """
 
     patience: float = 0.15
     floor: float = 0.01
 
     def __call__(self, front: Front) -> Floats:
-        """Return the score of each plan."""
         scores = 1 / ((1 + (self.patience / front.gain) ** 1.5) * np.maximum(front.step_s, 1e-9))
-        return _unless_below(self.floor, front, scores)
+        return _lowered_below(self.floor, front, scores)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Goodput:
-    """Most gain a second.
+    """The most gain a second.
 
         score = gain^p / step time
 
     Args:
-        exponent: p, how much a step's teaching depends on its gain. With 1, half the gain needs twice the steps.
+        exponent: p, how much the progress of a step depends on its gain. With 1, half the gain needs twice the steps.
     """
 
     exponent: float = 0.15
 
     def __call__(self, front: Front) -> Floats:
-        """Return the score of each plan."""
         return np.asarray(front.gain**self.exponent / np.maximum(front.step_s, 1e-9))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knee:
-    """The knee of the front: nothing can be bettered without something else getting much worse.
+    """The knee of the front: where no objective improves without another getting much worse.
 
         asf = max(0.6 · time, 0.4 · loss),  each from 0 (the best on the front) to 1 (the worst);  score = 1 / (1 + asf)
 
     Time is that of compressing and sending; loss is 1/gain. Paper: arXiv 2312.02493.
 
     Args:
-        time_weight: Of time.
-        gain_weight: Of 1/gain.
+        time_weight: The weight of time.
+        gain_weight: The weight of 1/gain.
     """
 
     time_weight: float = 0.6
     gain_weight: float = 0.4
 
     def __call__(self, front: Front) -> Floats:
-        """Return the score of each plan."""
         time, loss = _normalised(front.compress_s + front.sync_s), _normalised(1 / front.gain)
         asf = np.maximum(self.time_weight * time, self.gain_weight * loss)
         return np.asarray(1 / (1 + asf))
@@ -82,28 +79,27 @@ class Knee:
 
 @dataclass(frozen=True, kw_only=True)
 class Shortest:
-    """The shortest step that teaches enough; of those that are as short, within 5%, the one that teaches most.
+    """The shortest step with enough gain; of those about as short, the one with the most gain.
 
-    If none teaches enough, the one that teaches most.
+    If none has enough gain, the one with the most.
 
     Args:
         floor: The least gain.
-        slack: What counts as as short.
+        slack: Steps longer than the shortest by up to this share count as equally short.
     """
 
     floor: float
     slack: float = 0.05
 
     def __call__(self, front: Front) -> Floats:
-        """Return the score of each plan."""
-        step_s, teaches = np.maximum(front.step_s, 1e-9), front.gain >= _floors(self.floor, front)
-        shortest_s = step_s[teaches].min(initial=np.inf)
+        step_s, is_enough = np.maximum(front.step_s, 1e-9), front.gain >= _floors(self.floor, front)
+        shortest_s = step_s[is_enough].min(initial=np.inf)
         slack = np.full(len(front), self.slack)
         if front.in_force is not None:
             slack[front.in_force] *= 3
-        is_short = teaches & (step_s <= shortest_s * (1 + slack))
+        is_short = is_enough & (step_s <= shortest_s * (1 + slack))
         scores = np.where(is_short, (1 + front.gain) / np.where(is_short, shortest_s, 1.0), 1 / step_s)
-        return _unless_below(self.floor, front, scores)
+        return _lowered_below(self.floor, front, scores)
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType(
@@ -130,13 +126,13 @@ def policy_of(policy: str | Policy) -> Policy:
     return POLICIES[policy]
 
 
-def _unless_below(floor: float, front: Front, scores: Floats) -> Floats:
-    """Return scores; those of plans below a gain are less than any other, and grow with their gain."""
+def _lowered_below(floor: float, front: Front, scores: Floats) -> Floats:
+    """Return the scores, with those of plans below a gain lowered beneath all others, and growing with their gain."""
     return np.asarray(np.where(front.gain >= _floors(floor, front), scores, front.gain * scores.min() * 1e-3))
 
 
 def _floors(floor: float, front: Front) -> Floats:
-    """Return the least gain for each plan: the one in force may be a little below, so that noise does not flip it."""
+    """Return the least gain for each plan: that of the plan in force is lower, so that noise does not flip it."""
     floors = np.full(len(front), floor)
     if front.in_force is not None:
         floors[front.in_force] *= _LENIENT

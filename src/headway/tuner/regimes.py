@@ -1,41 +1,43 @@
-"""Who wins where: the plane of latency and bandwidth, point by point."""
+"""The fastest exchange at each point of a grid of latencies and bandwidths."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from headway.collectives import NATIVE
 from headway.compress import Shape
-from headway.exchange import CostModel, Plan
+from headway.exchange import EXCHANGES, CostModel, Plan, default_candidates
 from headway.network import Link
 
-CONTENDERS = ("dense", "allgather_topk", "star_topk", "quantized")
-"""One of each kind: others differ from these in what they learn, and hardly in time."""
+
+def contenders() -> tuple[str, ...]:
+    """Return the exchanges to compare in a regime map: the candidates of the tuner, without variants of others."""
+    return tuple(name for name in default_candidates() if EXCHANGES[name].description.variant_of is None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regimes:
-    """One panel: for some ranks and a ratio, the winner at each latency (row) and bandwidth (column)."""
+    """The winner at each latency (row) and bandwidth (column), for a number of ranks and a ratio."""
 
     num_ranks: int
     ratio: float
     latencies_s: Sequence[float]
     bandwidths_bps: Sequence[float]
     winners: Sequence[Sequence[tuple[str, str]]]
-    """Exchange, and the algorithm that moves its values."""
+    """The exchange, and the algorithm that moves its values."""
     speedups: npt.NDArray[np.float64]
-    """Over dense by torch's own all-reduce."""
+    """How many times faster than dense by torch's own all-reduce."""
 
 
 def find_regimes(
     model: CostModel, shape: Shape, ratio: float, latencies_s: Sequence[float], bandwidths_bps: Sequence[float]
 ) -> Regimes:
-    """Return who wins at each point of a grid."""
-    plans = [Plan(exchange=exchange, ratio=ratio, fusion="step") for exchange in CONTENDERS]
+    """Return the winner at each point of a grid."""
+    plans = [Plan(exchange=exchange, ratio=ratio, fusion="step") for exchange in contenders()]
     plain = Plan(exchange="dense", algorithm=NATIVE, fusion="step")
     winners: list[list[tuple[str, str]]] = []
     speedups = np.empty((len(latencies_s), len(bandwidths_bps)))
@@ -43,7 +45,7 @@ def find_regimes(
         winners.append([])
         for column, bandwidth_bps in enumerate(bandwidths_bps):
             link = Link(latency_s=latency_s, bandwidth_bps=bandwidth_bps)
-            here = replace(model, calibration=replace(model.calibration, link=link))
+            here = model.on(link)
             costs = [(here.of(plan, shape), plan.exchange) for plan in plans]
             best, exchange = min(costs, key=lambda cost: cost[0].seconds)
             winners[-1].append((exchange, best.algorithms[-1]))

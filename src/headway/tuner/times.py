@@ -1,4 +1,4 @@
-"""How far foretold times are off: what a plan really made steps longer by, over what was foretold."""
+"""Corrects predicted times by the measured ones."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from headway.tuner.front import Floats
 
 _SMOOTHING = 0.5
 _LEAST, _MOST = 0.5, 4.0
-_DOUBTS = 0.3
-"""As if so many kinds were not off at all."""
+_PRIOR_WEIGHT = 0.3
+"""As if this many kinds had been measured, exactly as predicted."""
 _LEAST_S = 1e-3
-"""What is shorter is not worth correcting."""
+"""Shorter times are not worth correcting."""
 
 Kind = tuple[str, str, str, str]
-"""Exchange, algorithm, fusion, and of dense ones the value format: what plans of any ratio have in common."""
+"""Exchange, algorithm, fusion, and the value format where all entries are sent: what plans of any ratio share."""
 
 
 class TimeModel:
-    """Corrects foretold times by what came, for each kind of plan.
+    """Corrects predicted times by measured ones, for each kind of plan.
 
-        t = factor(kind) · foretold
+        t = factor(kind) · predicted
 
-    A kind that has not been tried is taken to be off as those that have been, on average, and the more surely the more
-    have been: what all are off by alike, as where ranks share cores, must not make whatever is untried look better.
-    With n tried, log factor = sum of their logs / (n + 0.3).
+    A kind that has not been tried gets the mean factor of those that have been, with more weight the more have been: an
+    error common to all, as where ranks share cores, must not make untried plans look better. With n kinds tried,
+    log factor = sum of their logs / (n + 0.3).
 
     Args:
-        plans: Those to correct.
+        plans: The plans to correct.
     """
 
     def __init__(self, plans: Sequence[Plan]) -> None:
@@ -41,24 +41,24 @@ class TimeModel:
         self._which = np.array([number_of[kind] for kind in kinds])
         self._logs: dict[Kind, float] = {}
 
-    def learn(self, plan: Plan, foretold_s: float, realised_s: float) -> None:
-        """Take in what a plan took; ``foretold_s`` is without correction."""
-        if foretold_s < _LEAST_S or not math.isfinite(realised_s):
+    def learn(self, plan: Plan, predicted_s: float, realised_s: float) -> None:
+        """Take in the measured time of a plan; ``predicted_s`` is without correction."""
+        if predicted_s < _LEAST_S or not math.isfinite(realised_s):
             return
-        observed = math.log(min(max(realised_s / foretold_s, _LEAST), _MOST))
+        observed = math.log(min(max(realised_s / predicted_s, _LEAST), _MOST))
         kind = _kind_of(plan)
         before = self._logs.get(kind)
         self._logs[kind] = observed if before is None else before + _SMOOTHING * (observed - before)
 
     def doubt(self) -> None:
-        """Believe half of what was learned: the network is another one now."""
+        """Halve what was learned: the network has changed."""
         self._logs = {kind: value / 2 for kind, value in self._logs.items()}
 
     def factors(self) -> Floats:
         """Return the factor of each plan."""
-        usual = sum(self._logs.values()) / (len(self._logs) + _DOUBTS)
+        usual = sum(self._logs.values()) / (len(self._logs) + _PRIOR_WEIGHT)
         return np.asarray(np.exp([self._logs.get(kind, usual) for kind in self._distinct])[self._which])
 
 
 def _kind_of(plan: Plan) -> Kind:
-    return (plan.exchange, plan.algorithm, plan.fusion, plan.values if plan.exchange == "dense" else "")
+    return (plan.exchange, plan.algorithm, plan.fusion, "" if plan.description.uses_ratio else plan.values)

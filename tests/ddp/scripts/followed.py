@@ -22,7 +22,7 @@ def main(check_after: list[int]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = DistributedDataParallel(nn.Sequential(nn.Linear(500, 1000), nn.ReLU(), nn.Linear(1000, 500)))
-    config = headway.Fixed(exchange="allgather_topk", ratio=0.25, fusion="step", interval=4, timeout_s=30)
+    config = headway.Fixed(exchange="allgather_topk", ratio=0.12, fusion="step", interval=4, timeout_s=30)
     handle = headway.attach(model, config)
     control = Control()
     inputs = torch.randn(8, 500)

@@ -1,4 +1,4 @@
-"""Train up to a council, and take everything down at once, without closing the handle.
+"""Train up to a control round, and take everything down at once, without closing the handle.
 
 parting.py STORE RANK NUM_RANKS: prints "done" when torch.distributed is gone.
 """

@@ -1,4 +1,4 @@
-"""What every choice would take, and which is best."""
+"""The cost of every way to average one gradient, and which is best."""
 
 from __future__ import annotations
 
@@ -8,40 +8,35 @@ from functools import cached_property
 
 from headway.collectives import NATIVE
 from headway.compress import Shape
-from headway.exchange import EXCHANGES, CostModel, ExchangeCost, Plan
-from headway.tuner.grid import candidates
-
-RANDOM = "randomk"
-"""Sends no indices, so it is faster than any top-k, and learns least: time alone must not choose it."""
+from headway.exchange import CostModel, ExchangeCost, Plan
+from headway.tuner.candidates import plans_at
 
 
 @dataclass(frozen=True)
 class Option:
-    """A plan and what it takes."""
+    """A plan and its predicted cost."""
 
     plan: Plan
     cost: ExchangeCost
 
 
-class Outlook:
+class Comparison:
     """All options for one gradient, at one ratio.
 
     Args:
-        model: Foretells exchanges.
-        shape: The gradient's, all of it in one exchange.
+        model: Predicts costs.
+        shape: The shape of the gradient, which goes in one exchange.
         ratio: The share of entries sent, where it counts.
-        exchanges: Which to look at.
+        exchanges: The exchanges to compare; all by default.
     """
 
-    def __init__(
-        self, model: CostModel, shape: Shape, ratio: float, exchanges: Iterable[str] = tuple(EXCHANGES)
-    ) -> None:
+    def __init__(self, model: CostModel, shape: Shape, ratio: float, exchanges: Iterable[str] | None = None) -> None:
         self.ratio = ratio
-        self.options: Sequence[Option] = [Option(plan, model.of(plan, shape)) for plan in candidates(ratio, exchanges)]
+        self.options: Sequence[Option] = [Option(plan, model.of(plan, shape)) for plan in plans_at(ratio, exchanges)]
 
     @cached_property
     def best_of_each(self) -> dict[str, Option]:
-        """By exchange, with its fastest algorithm; the fastest exchange first."""
+        """The option with the fastest algorithm of each exchange, the fastest exchange first."""
         ranked = sorted(self.options, key=lambda option: option.cost.seconds)
         best: dict[str, Option] = {}
         for option in ranked:
@@ -50,17 +45,17 @@ class Outlook:
 
     @property
     def best(self) -> Option:
-        """The fastest, random-k aside."""
-        return self._ranking[0]
+        """The fastest of those that can be recommended."""
+        return self._recommendable[0]
 
     @property
     def second_best(self) -> Option:
-        """The fastest of another exchange, random-k aside."""
-        return self._ranking[1]
+        """The fastest of another exchange that can be recommended."""
+        return self._recommendable[1]
 
     @property
-    def _ranking(self) -> list[Option]:
-        return [option for name, option in self.best_of_each.items() if name != RANDOM]
+    def _recommendable(self) -> list[Option]:
+        return [option for option in self.best_of_each.values() if option.plan.description.is_candidate]
 
     @property
     def plain(self) -> Option:

@@ -1,0 +1,229 @@
+"""Chooses the plan live: keeps what is known, notices when something has moved, and compares all plans."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from headway.compress import Shape
+from headway.exchange import PLAIN, CostModel, Plan
+from headway.network import Change, Link
+from headway.tuner.candidates import WarmUp
+from headway.tuner.choosing import Choice, Situation
+from headway.tuner.decision import Cause, Decision
+from headway.tuner.front import Floats, Front, pareto_front
+from headway.tuner.gains import GainModel
+from headway.tuner.objectives import Objectives
+from headway.tuner.policies import Policy
+from headway.tuner.step_reports import StepReport
+from headway.tuner.times import TimeModel
+
+_SWITCH_MARGIN, _REPEAT_MARGIN = 0.05, 0.05
+"""A score must be better by the first margin, and by the second for each recent switch that no change of the link
+explains."""
+_RECENT_STEPS = 100
+_WORTH_A_LOOK = 0.1
+"""By how much the gain or the time of a step must have moved for plans to be compared again."""
+_NUM_STEADY = 6
+"""Steps after a move of the link before times are compared with the prediction."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Basis:
+    """What the last comparison was based on."""
+
+    step: int
+    link: Link
+    gain: float
+    step_s: float
+    has_curve: bool
+
+
+class AdaptiveChooser:
+    """Chooses among plans, by a policy.
+
+    Args:
+        plans: The plans to choose from.
+        policy: Scores the plans on the Pareto front.
+        warm_up: The least ratio at a step.
+        costs: Predicts costs.
+    """
+
+    def __init__(self, plans: Sequence[Plan], policy: Policy, warm_up: WarmUp, costs: CostModel) -> None:
+        self._plans = list(plans)
+        self._place_of = {plan: place for place, plan in enumerate(self._plans)}
+        self._policy = policy
+        self._warm_up = warm_up
+        self._costs = costs
+        self._ratios = np.array([plan.sent_ratio for plan in self._plans])
+        self._gains = GainModel(self._plans, costs.num_ranks)
+        self._times = TimeModel(self._plans)
+        self._objectives: Objectives | None = None
+        self._link_moved_at = 0
+        self._own_s = 0.0
+        self._basis: _Basis | None = None
+        self._promised_gain = self._realised_gain = math.nan
+        self._plain_s = math.inf
+        """What plain sums took when they were last in force, as long as the network is the same: they take no more."""
+        self._unexplained: deque[int] = deque(maxlen=_RECENT_STEPS)
+        """The steps of switches that no change of the link explains."""
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether buckets are known, but no gain curve yet."""
+        return self._objectives is not None and not self._has_curve
+
+    @property
+    def _has_curve(self) -> bool:
+        return self._gains.curve is not None
+
+    def set_buckets(self, shapes: Sequence[Shape], arrivals_s: Sequence[float]) -> None:
+        self._objectives = Objectives(self._costs, self._plans, shapes, arrivals_s)
+        self._basis = None
+
+    def consider(self, situation: Situation) -> Choice | None:
+        """Take in what ranks report; return a decision if something has moved that matters."""
+        if self._objectives is None:
+            return None
+        if math.isfinite(situation.steps.own_s):
+            self._own_s = situation.steps.own_s
+        if self._basis is None:
+            return self._start(situation)
+        has_link_moved = situation.link != self._basis.link
+        if has_link_moved:
+            self._link_moved_at = situation.step
+            self._times.doubt()
+        self._learn_gains(situation.plan, situation.steps)
+        is_settled = situation.step - self._link_moved_at >= _NUM_STEADY
+        if situation.is_steady and not situation.changes and is_settled:
+            self._learn_times(situation.plan, situation.steps, situation.link)
+        cause = self._cause(situation)
+        return None if cause is None else self._answer(situation, cause)
+
+    def _start(self, situation: Situation) -> Choice:
+        """Choose the first plan for new buckets."""
+        if situation.steps.has_curve:
+            self._gains.learn_curve(np.array(situation.steps.curve))
+        self._learn_times(situation.plan, situation.steps, situation.link)
+        self._link_moved_at = situation.step
+        decision = self._compare(situation, "start")
+        return Choice(decision.plan, decision)
+
+    def _answer(self, situation: Situation, cause: Cause) -> Choice | None:
+        if situation.changes:
+            self._unexplained.clear()
+            self._plain_s = math.inf
+        decision = self._compare(situation, cause)
+        if decision.is_switch and not situation.changes and cause != "warm-up":
+            self._unexplained.append(situation.step)
+        return Choice(decision.plan, decision) if situation.changes or decision.is_switch else None
+
+    def _learn_gains(self, plan: Plan, steps: StepReport) -> None:
+        """Learn from the gain curve, and from the realised gain of the plan in force."""
+        if steps.has_curve:
+            self._gains.learn_curve(np.array(steps.curve))
+        if math.isfinite(steps.realised_gain):
+            self._realised_gain = self._gains.counted(plan, steps.realised_gain)
+            if steps.has_curve:
+                self._gains.learn_realised(plan, steps.realised_gain, np.array(steps.total_curve))
+
+    def _learn_times(self, plan: Plan, steps: StepReport, link: Link) -> None:
+        assert self._objectives is not None
+        compress_s, sync_s = self._objectives.at(link)
+        place = self._place_of[plan]
+        self._times.learn(plan, float(compress_s[place] + sync_s[place]), steps.exposed_s)
+        if plan == PLAIN and math.isfinite(steps.exposed_s):
+            self._plain_s = steps.exposed_s
+
+    def _cause(self, situation: Situation) -> Cause | None:
+        """Return what has moved enough to compare plans again, if anything has."""
+        basis = self._basis
+        assert basis is not None
+        if situation.link != basis.link:
+            return _what_moved(basis.link, situation.link, situation.changes)
+        if self._warm_up.is_on(situation.step) or self._warm_up.is_on(basis.step):
+            return "warm-up"
+        if not self._has_curve:
+            return None
+        front = self._front_of(np.array([self._place_of[situation.plan]]), situation.link)
+        if not basis.has_curve or _has_moved(float(front.gain[0]), basis.gain):
+            return "gain"
+        return "pace" if _has_moved(float(front.step_s[0]), basis.step_s) else None
+
+    def _compare(self, situation: Situation, cause: Cause) -> Decision:
+        """Compare all plans that the warm-up allows, and take the best or keep the one in force."""
+        step, plan, link = situation.step, situation.plan, situation.link
+        here = self._place_of[plan]
+        allowed = np.flatnonzero(self._ratios >= self._warm_up.least_ratio(step))
+        on_front = allowed[pareto_front(self._front_of(allowed, link).objectives)]
+        shown = on_front if here in on_front else np.append(on_front, here)
+        mine = int(np.flatnonzero(shown == here)[0])
+        front = replace(self._front_of(shown, link), in_force=mine)
+        scores = self._scores(front) if self._has_curve else np.ones(len(front))
+        best = int(scores[: len(on_front)].argmax())
+        may_stay = here in allowed or not self._has_curve
+        chosen = mine if may_stay and scores[best] < self._margin(step) * scores[mine] else best
+        link_before = link if self._basis is None else self._basis.link
+        gain, step_s = float(front.gain[chosen]), float(front.step_s[chosen])
+        self._basis = _Basis(step=step, link=link, gain=gain, step_s=step_s, has_curve=self._has_curve)
+        decision = Decision(
+            step=step,
+            cause=cause,
+            before=plan,
+            plan=front.plans[chosen],
+            link_before=link_before,
+            link=link,
+            own_s=self._own_s,
+            step_s=step_s,
+            step_s_before=float(front.step_s[mine]),
+            gain=gain,
+            gain_before=float(front.gain[mine]),
+            promised_gain=self._promised_gain,
+            realised_gain=self._realised_gain,
+            slope=self._gains.slope,
+            gain_curve=() if self._gains.curve is None else tuple(self._gains.curve.tolist()),
+            front=front,
+        )
+        if decision.is_switch:
+            self._promised_gain, self._realised_gain = gain, math.nan
+        return decision
+
+    def _margin(self, step: int) -> float:
+        """Return by what factor a score must be better than that of the plan in force."""
+        num_recent = sum(step - each <= _RECENT_STEPS for each in self._unexplained)
+        return 1 + _SWITCH_MARGIN + _REPEAT_MARGIN * num_recent
+
+    def _front_of(self, places: np.ndarray, link: Link) -> Front:
+        """Return some plans with their predicted times and gains."""
+        assert self._objectives is not None
+        factors = self._times.factors()
+        compress_s, sync_s = (factors * each for each in self._objectives.at(link))
+        plain = self._place_of[PLAIN]
+        sync_s[plain] = min(sync_s[plain], max(self._plain_s - compress_s[plain], 0.0))
+        plans = [self._plans[place] for place in places]
+        return Front(plans, compress_s[places], sync_s[places], self._gains.predict()[places], self._own_s)
+
+    def _scores(self, front: Front) -> Floats:
+        scores = np.asarray(self._policy(front), dtype=np.float64)
+        if scores.shape != (len(front),) or not (np.isfinite(scores) & (scores > 0)).all():
+            raise ValueError(f"the policy gave {scores}, but must give a number above 0 for each of {len(front)} plans")
+        return scores
+
+
+def _has_moved(now: float, before: float) -> bool:
+    return abs(now - before) > _WORTH_A_LOOK * max(before, 1e-9)
+
+
+def _what_moved(before: Link, now: Link, changes: Sequence[Change]) -> Cause:
+    """Return what has moved more, among what was detected as a change if that has moved much since the last look."""
+    moves: dict[Cause, float] = {
+        "latency": abs(math.log(max(now.latency_s, 1e-9) / max(before.latency_s, 1e-9))),
+        "bandwidth": abs(math.log(now.bandwidth_bps / before.bandwidth_bps)),
+    }
+    detected = {change.what for change in changes}
+    large = [cause for cause in moves if cause in detected and moves[cause] > _WORTH_A_LOOK]
+    return max(sorted(large or moves), key=moves.__getitem__)

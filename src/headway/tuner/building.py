@@ -1,0 +1,69 @@
+"""Makes the control loop that a configuration asks for."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from headway.collectives import Executor
+from headway.exchange import PLAIN, CostModel, measure_speeds
+from headway.network import Calibration, Link, calibrate
+from headway.tuner.adaptive import AdaptiveChooser
+from headway.tuner.choosing import Chooser, FusionChooser
+from headway.tuner.config import Adaptive, Fixed
+from headway.tuner.decision import DecisionLog
+from headway.tuner.link_tracker import GivenLink, LinkTracker
+from headway.tuner.loop import ControlLoop, LoopConfig
+from headway.tuner.policies import policy_of
+from headway.tuner.transport import BackgroundTransport, InlineTransport, Transport
+
+_UNKNOWN_LINK = Link(latency_s=0.0, bandwidth_bps=1e11)
+_PATIENCE_S = 86_400.0
+"""Control rounds last as long as the step they are held in; lost ranks are found by the exchanges of the step."""
+
+
+def make_loop(
+    config: Fixed | Adaptive, executor: Executor, group: dist.ProcessGroup | None = None, log: DecisionLog | None = None
+) -> ControlLoop:
+    """Measure network and machine as far as needed, and return the control loop. All ranks call it.
+
+    Args:
+        config: The configuration, the same on all ranks.
+        executor: Runs the exchanges; used for measuring, and for the first choice of a fixed plan.
+        group: The process group whose ranks take part; control rounds get connections of their own.
+        log: Receives the decisions, on rank 0.
+    """
+    given_link = config.link if isinstance(config, Fixed) else None
+    is_followed = executor.num_ranks > 1 and config.interval > 0 and given_link is None
+    costs = _measure_costs(config, executor)
+    loop_config = LoopConfig(
+        first=config.plan if isinstance(config, Fixed) else PLAIN,
+        plans=config.plans,
+        interval=config.interval if is_followed else 0,
+        is_adaptive=isinstance(config, Adaptive),
+    )
+    transport: Transport = InlineTransport(executor)
+    if is_followed:
+        own = Executor(group, timeout_s=_PATIENCE_S, debug=config.debug, cpu_only=True)
+        transport = BackgroundTransport(own, config.timeout_s)
+    chooser = _make_chooser(config, costs) if executor.rank == 0 and len(config.plans) > 1 else None
+    tracker = LinkTracker(costs.calibration) if is_followed else GivenLink(costs.link)
+    return ControlLoop(loop_config, costs, transport, tracker, chooser, log)
+
+
+def _make_chooser(config: Fixed | Adaptive, costs: CostModel) -> Chooser:
+    if isinstance(config, Fixed):
+        return FusionChooser(config.plans, costs)
+    return AdaptiveChooser(config.plans, policy_of(config.policy), config.ratio_warm_up, costs)
+
+
+def _measure_costs(config: Fixed | Adaptive, executor: Executor) -> CostModel:
+    """Return the cost model, with the link as far as it matters."""
+    num_ranks = executor.num_ranks
+    if isinstance(config, Adaptive):
+        if num_ranks == 1:
+            return CostModel(1, Calibration(link=_UNKNOWN_LINK))
+        return CostModel(num_ranks, calibrate(executor), measure_speeds(executor, config.plans))
+    calibration = Calibration(link=config.link or _UNKNOWN_LINK)
+    if config.link is None and (config.plan.needs_link or config.interval > 0):
+        calibration = calibrate(executor)
+    return CostModel(num_ranks, calibration)

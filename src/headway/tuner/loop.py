@@ -1,0 +1,327 @@
+"""The control loop: records go in, plans come out, the same on all ranks.
+
+In a control round every rank reports what it has measured, rank 0 estimates the link and lets a chooser choose the
+plan, and all ranks adopt the answer at the same later step. This is the one place that knows the link in force.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from headway.collectives import RankReports
+from headway.compress import Shape
+from headway.errors import MessageError
+from headway.exchange import CostModel, ExchangeRecord, GainCurves, Plan, StepPlan
+from headway.network import Change, Link, NetworkView
+from headway.tuner.choosing import Chooser, Situation
+from headway.tuner.codec import Codec
+from headway.tuner.decision import Decision, DecisionLog
+from headway.tuner.link_tracker import Tracker
+from headway.tuner.messages import (
+    MOST_SPANS,
+    Answer,
+    DecisionAnswer,
+    LearningReport,
+    NextRounds,
+    Report,
+    Span,
+)
+from headway.tuner.rounds import RoundSchedule, delay_for
+from headway.tuner.step_reports import StepObserver, StepReport
+from headway.tuner.transport import RoundRequest, Transport
+
+_MOST_DECISIONS = 1000
+_MOST_RECORDS = 10_000
+_MOST_PAUSE_S = 0.02
+_NUM_LATENCIES = 6
+"""The latencies that a brief control round takes."""
+_SMOOTHING = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopConfig:
+    """What a control loop chooses from, and how often it looks.
+
+    Args:
+        first: The plan until another one is chosen.
+        plans: The plans to choose from, in the same order on all ranks.
+        interval: Steps between thorough control rounds; 0 for none after the first choice.
+        is_adaptive: Whether plans are chosen by time and gain: then steps are reported too, and rounds are frequent.
+    """
+
+    first: Plan
+    plans: Sequence[Plan]
+    interval: int
+    is_adaptive: bool
+
+
+class _RoundUnderWay(NamedTuple):
+    holds_from: int
+    is_opening: bool
+
+
+class ControlLoop:
+    """The `headway.exchange.Controller` of all runs, with a fixed plan or one that is chosen live.
+
+    **Cost**: 8 α in the background, or 40 ms where latency is small, and 400 bytes a rank for report and answer, every
+    ``interval`` steps, or every third step while a change is suspected; with an adaptive plan, 6 α and 1.6 kB every
+    third step.
+    The step before a thorough round has plain dense buckets averaged one after the other, so that each can be timed.
+
+    Args:
+        config: The plans to choose from, and how often control rounds are held.
+        costs: Predicts costs, on the link that calibration has found.
+        transport: Carries the control rounds.
+        tracker: Follows the link; used on rank 0.
+        chooser: Chooses the plan; used on rank 0. None where there is nothing to choose.
+        log: Receives decisions.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        config: LoopConfig,
+        costs: CostModel,
+        transport: Transport,
+        tracker: Tracker,
+        chooser: Chooser | None = None,
+        log: DecisionLog | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._config = config
+        self._transport = transport
+        self._tracker = tracker
+        self._chooser = chooser
+        self._log = log
+        self._clock = clock
+        self._codec = Codec(config.plans)
+        self._report_kind = LearningReport if config.is_adaptive else Report
+        self._answer_kind = DecisionAnswer if config.is_adaptive else Answer
+        self._schedule = RoundSchedule(config.interval or 1, looks_often=config.is_adaptive)
+        self._records: deque[ExchangeRecord] = deque(maxlen=_MOST_RECORDS)
+        """Since the last control round."""
+        self._observer = StepObserver()
+        self._decisions: deque[Decision] = deque(maxlen=_MOST_DECISIONS)
+        self._latest: Decision | None = None
+        """The decision that is adopted next, with its front; on rank 0."""
+        self._under_way: _RoundUnderWay | None = None
+        self._step = 0
+        self._is_first_step = True
+        self._step_s = 0.0
+        """The time of a step, near the shorter ones of the latest."""
+        self._ended_at: float | None = None
+        self.current = StepPlan(plan=config.first, costs=costs)
+        self.view = NetworkView(estimate=tracker.estimate)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self.current.plan
+
+    @property
+    def link(self) -> Link:
+        """The link in force: the estimate, followed where it moves by more than 10%, so that choices do not flap."""
+        return self.current.costs.link
+
+    @property
+    def is_following(self) -> bool:
+        """Whether control rounds follow the link."""
+        return self._config.interval > 0
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The latest decisions, oldest first."""
+        return tuple(self._decisions)
+
+    def begin_step(self, step: int) -> None:
+        """Adopt an answer that holds from this step on, and start a control round if one is due."""
+        self._step = step
+        if self._under_way is not None and step >= self._under_way.holds_from:
+            self.finish_round()
+        if self._config.interval > 0 and self._under_way is None and self._schedule.is_due(step):
+            self._schedule.start(step)
+            self._start_round(step, self._schedule.delay, is_thorough=self._schedule.is_thorough(step))
+        is_measured = self._config.interval > 0 and self._schedule.is_measured(step)
+        is_measured = is_measured or (self._config.is_adaptive and self._is_first_step)
+        takes_curves = is_measured and self._config.is_adaptive
+        self.current = replace(self.current, is_measured=is_measured, takes_curves=takes_curves)
+
+    def set_buckets(self, shapes: Sequence[Shape], arrivals_s: Sequence[float]) -> None:
+        """Learn the buckets; if there is something to choose, start a control round whose answer holds at once."""
+        self.finish_round()
+        if self._chooser is not None:
+            self._chooser.set_buckets(shapes, arrivals_s)
+        if len(self._config.plans) > 1:
+            self._start_round(self._step, 0, is_opening=True)
+
+    def await_plan(self) -> None:
+        """Wait for the choice among plans that `set_buckets` asks for."""
+        if self._under_way is not None and self._under_way.is_opening:
+            self.finish_round()
+
+    def observe(self, record: ExchangeRecord, curves: GainCurves | None = None) -> None:
+        """Take in what an exchange did."""
+        self._records.append(record)
+        if curves is not None:
+            self._observer.curves.append(curves)
+
+    def end_step(self, last_arrival_s: float) -> None:
+        """Take in how long the step took, and let rank 0 begin a control round that waits for the end of the step."""
+        before, self._ended_at = self._ended_at, self._clock()
+        self._is_first_step = False
+        self._transport.end_step()
+        if before is None:
+            return
+        step_s = self._ended_at - before
+        self._step_s = min(step_s, self._step_s + _SMOOTHING * (step_s - self._step_s) if self._step_s else step_s)
+        exposed_s = math.nan if self.current.is_measured else self._ended_at - last_arrival_s
+        self._observer.observe_step(max(last_arrival_s - before, 0.0), exposed_s)
+
+    def finish_round(self) -> None:
+        """Wait for the control round that is under way, if there is one, and adopt its answer; all ranks do so."""
+        if self._under_way is not None:
+            is_opening, self._under_way = self._under_way.is_opening, None
+            answer = self._codec.decode(self._answer_kind, self._transport.result())
+            self._adopt(answer, link=self.link if is_opening else self._followed(answer.estimate.link))
+
+    def place_of(self, fields: Mapping[str, Any] | None) -> int:
+        """Return the index of an earlier run's plan among those to choose from, or -1 to keep the present one."""
+        places = [place for place, plan in enumerate(self._config.plans) if vars(plan) == fields]
+        if self._config.is_adaptive and fields is not None and not places:
+            warnings.warn(f"the plan of the state is not one to choose from: going on with {self.plan}", stacklevel=4)
+        return places[0] if places else -1
+
+    def resume(self, step: int, place: int = -1, link: Link | None = None, *, knows_buckets: bool = False) -> None:
+        """Continue at another step, between steps; all ranks do so.
+
+        Args:
+            step: The next step.
+            place: The index of the plan to continue with, from `place_of`; -1 for the present one.
+            link: The link to put in force, if not the present one.
+            knows_buckets: Whether the buckets of the run are known; if not, its first step is measured.
+        """
+        self._schedule.restart(step)
+        self._observer = StepObserver()
+        self._records.clear()
+        self._is_first_step, self._ended_at = not knows_buckets, None
+        kept = self.plan if self._config.is_adaptive else self._config.first
+        plan = self._config.plans[place] if place >= 0 and self._config.is_adaptive else kept
+        costs = self.current.costs if link is None else self.current.costs.on(link)
+        self.current = StepPlan(plan=plan, costs=costs)
+
+    def abandon(self) -> None:
+        """Let no other rank wait for this one: training has failed."""
+        self._transport.abandon()
+
+    def close(self) -> None:
+        """Release threads and connections."""
+        self._transport.close()
+
+    def _start_round(self, step: int, delay: int, *, is_thorough: bool = False, is_opening: bool = False) -> None:
+        records = list(self._records)
+        self._records.clear()
+        timed = [record for record in records if record.was_alone][-MOST_SPANS:]
+        latency_s = self.view.estimate.link.latency_s
+        self._under_way = _RoundUnderWay(step + delay, is_opening)
+        self._transport.start(
+            RoundRequest(
+                report=self._codec.encode(self._report(records, timed)),
+                num_answers=self._codec.size(self._answer_kind),
+                decide=lambda gathered: self._decide(step, delay, timed, gathered, is_opening=is_opening),
+                num_pings=self._tracker.num_pings(is_thorough=is_thorough),
+                reconsider=lambda latency_s: self._tracker.reconsider_pings(latency_s, is_thorough=is_thorough),
+                pause_s=None if is_opening else min(latency_s, _MOST_PAUSE_S),
+            )
+        )
+
+    def _report(self, records: Sequence[ExchangeRecord], timed: Sequence[ExchangeRecord]) -> Report:
+        spans = tuple(Span(record.largest.begun_at, record.largest.ended_at) for record in timed)
+        if not self._config.is_adaptive:
+            return Report(spans=spans)
+        return LearningReport(spans=spans, steps=self._observer.report(records))
+
+    def _decide(
+        self, step: int, delay: int, timed: Sequence[ExchangeRecord], gathered: RankReports, *, is_opening: bool
+    ) -> Tensor:
+        """Return the answer of a control round; called on rank 0, perhaps on the transport's thread."""
+        reports = [self._read(rank, row) for rank, row in enumerate(gathered.reports)]
+        usual = self._tracker.usual
+        changes = self._tracker.observe(timed, reports, gathered)
+        estimate = self._tracker.estimate
+        is_restless = bool(changes) or self._tracker.is_suspicious
+        link = self.link if is_opening else self._followed(estimate.link)
+        plan, decision = self._choose(step + delay, reports, link, changes, is_steady=not is_restless)
+        is_restless = is_restless or (self._chooser is not None and self._chooser.is_restless)
+        changed = {change.what for change in changes}
+        fields: dict[str, Any] = {
+            "has_latency_changed": "latency" in changed,
+            "has_bandwidth_changed": "bandwidth" in changed,
+            "usual": usual,
+            "estimate": estimate,
+            "rounds": self._schedule.rounds if is_opening else self._next_rounds(step, is_restless=is_restless),
+            "plan": plan,
+        }
+        if self._config.is_adaptive:
+            fields["decision"] = self._latest = decision
+        return self._codec.encode(self._answer_kind(**fields))
+
+    def _read(self, rank: int, numbers: Tensor) -> Report:
+        try:
+            return self._codec.decode(self._report_kind, numbers)
+        except MessageError as error:
+            raise error.from_peer(rank) from error
+
+    def _choose(
+        self, step: int, reports: Sequence[Report], link: Link, changes: Sequence[Change], *, is_steady: bool
+    ) -> tuple[Plan | None, Decision | None]:
+        if self._chooser is None:
+            return None, None
+        steps = [report.steps for report in reports if isinstance(report, LearningReport)]
+        situation = Situation(
+            step=step,
+            plan=self.plan,
+            steps=StepReport.combined(steps),
+            link=link,
+            changes=changes,
+            is_steady=is_steady,
+        )
+        choice = self._chooser.consider(situation)
+        return (None, None) if choice is None else (choice.plan, choice.decision)
+
+    def _next_rounds(self, step: int, *, is_restless: bool) -> NextRounds:
+        latency_s = self._tracker.estimate.link.latency_s
+        round_s = _NUM_LATENCIES * latency_s + min(latency_s, _MOST_PAUSE_S)
+        delay = delay_for(round_s, self._step_s)
+        return self._schedule.following(step, is_restless=is_restless, delay=delay)
+
+    def _followed(self, estimate: Link) -> Link:
+        """Return the link to put in force, given an estimate."""
+        return estimate if self.is_following and estimate.has_moved(self.link) else self.link
+
+    def _adopt(self, answer: Answer, link: Link) -> None:
+        """Follow an answer from now on, and put a link in force; all ranks do so at the same step."""
+        self._schedule.adopt(answer.rounds)
+        after = answer.estimate.link
+        flags = (("latency", answer.has_latency_changed), ("bandwidth", answer.has_bandwidth_changed))
+        changes = [Change(what=what, before=answer.usual, after=after) for what, is_changed in flags if is_changed]
+        self.view = NetworkView(estimate=answer.estimate, changes=(*self.view.changes, *changes))
+        if isinstance(answer, DecisionAnswer) and answer.decision is not None:
+            self._note(answer.decision)
+        self.current = replace(self.current, plan=answer.plan or self.plan, costs=self.current.costs.on(link))
+
+    def _note(self, decision: Decision) -> None:
+        front = None if self._latest is None else self._latest.front
+        decision = replace(decision, front=front)
+        self._decisions.append(decision)
+        if decision.is_switch:
+            self._observer.observe_switch(decision.step)
+        if self._log is not None:
+            self._log.write(decision)

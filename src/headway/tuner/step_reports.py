@@ -1,0 +1,112 @@
+"""What a rank measures of its own steps, and what the measurements of all ranks come to."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headway.exchange import ExchangeRecord, GainCurves
+from headway.kernels import GainCurve
+from headway.tuner.decision import GainsOnGrid
+
+_NUM_STEPS = 10
+"""The time of a step is the median of this many."""
+_NUM_SETTLING_GAINS, _NUM_SETTLING_TIMES = 8, 2
+"""Steps after a switch that do not yet show the steady gain of a plan, and its time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """The latest steps of a rank, or of all ranks; NaN, or an empty curve, for what is not known."""
+
+    own_s: float
+    """The time of a step without its exchange."""
+    exposed_s: float
+    """The time that the exchange adds to a step."""
+    realised_gain: float
+    """|sent|² / |G|² with the plan in force, once it has settled."""
+    curve: GainsOnGrid = ()
+    """The gain curve of the gradient alone."""
+    total_curve: GainsOnGrid = ()
+    """The gain curve of its sum with the residual."""
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether the gain curves are known."""
+        return bool(self.curve and self.total_curve)
+
+    @classmethod
+    def combined(cls, reports: Sequence[StepReport]) -> StepReport:
+        """Return what the reports of all ranks come to.
+
+        All ranks wait for the slowest, whose exchange waits for no other: the longest own time counts, and the
+        shortest exchange. Of gains the mean over ranks counts.
+        """
+        own_s, exposed_s, gains = (
+            [value for report in reports if math.isfinite(value := getattr(report, name))]
+            for name in ("own_s", "exposed_s", "realised_gain")
+        )
+        known = [report for report in reports if report.has_curve]
+        return cls(
+            own_s=max(own_s, default=math.nan),
+            exposed_s=min(exposed_s, default=math.nan),
+            realised_gain=statistics.fmean(gains) if gains else math.nan,
+            curve=_mean([report.curve for report in known]),
+            total_curve=_mean([report.total_curve for report in known]),
+        )
+
+
+@dataclass
+class StepObserver:
+    """Collects what one rank measures of its steps."""
+
+    own_s: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_STEPS))
+    exposed_s: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_STEPS))
+    curves: list[GainCurves] = field(default_factory=list)
+    switched_at: int = 0
+    num_to_skip: int = 0
+
+    def observe_step(self, own_s: float, exposed_s: float) -> None:
+        """Take in a step; NaN for an exchange that was slowed down to be measured."""
+        self.own_s.append(own_s)
+        if self.num_to_skip > 0:
+            self.num_to_skip -= 1
+        elif math.isfinite(exposed_s):
+            self.exposed_s.append(exposed_s)
+
+    def observe_switch(self, step: int) -> None:
+        """Forget what was measured of the plan before."""
+        self.switched_at, self.num_to_skip = step, _NUM_SETTLING_TIMES
+        self.exposed_s.clear()
+
+    def report(self, records: Sequence[ExchangeRecord]) -> StepReport:
+        """Return what was measured since the last report, the records since then included."""
+        curves, self.curves = self.curves, []
+        settled = [record for record in records if record.step >= self.switched_at + _NUM_SETTLING_GAINS]
+        known = [record for record in settled if math.isfinite(record.gain) and record.dense_bytes > 0]
+        gains, weights = [record.gain for record in known], [record.dense_bytes for record in known]
+        return StepReport(
+            own_s=statistics.median(self.own_s) if self.own_s else math.nan,
+            exposed_s=statistics.median(self.exposed_s) if self.exposed_s else math.nan,
+            realised_gain=float(np.average(gains, weights=weights)) if known else math.nan,
+            curve=_of_all_buckets([each.gradient for each in curves]),
+            total_curve=_of_all_buckets([each.total for each in curves]),
+        )
+
+
+def _of_all_buckets(curves: Sequence[GainCurve]) -> tuple[float, ...]:
+    """Return the curve of buckets that each send the same share; empty where there is nothing finite to send."""
+    energies = [curve.energy for curve in curves]
+    if not 0 < sum(energies) < math.inf:
+        return ()
+    mean = np.average([curve.gains for curve in curves], axis=0, weights=energies)
+    return tuple(mean.tolist()) if np.isfinite(mean).all() else ()
+
+
+def _mean(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(np.mean(curves, axis=0).tolist()) if curves else ()

@@ -1,0 +1,205 @@
+"""The adaptive choice in virtual time: what happens when link, gradients or pace change, and when nothing does."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from headway.network import Link
+from headway.tuner import Front, Goodput
+from tests.tuner.virtual_run import FAR, GOOD, NARROW, VirtualRun, steep
+
+
+def falls_at(step: int, before: Link, after: Link):
+    return lambda now: after if now >= step else before
+
+
+@pytest.mark.parametrize("num_ranks", [2, 5])
+def test_all_ranks_follow_the_same_plan_at_the_same_step(num_ranks):
+    run = VirtualRun(num_ranks, falls_at(30, GOOD, FAR), warm_up=20).play(60)
+    assert all(len(set(plans)) == 1 for plans in run.plans)
+    assert len({plans[0] for plans in run.plans}) >= 3
+    first, *others = ([decision.words for decision in rank.decisions] for rank in run.ranks)
+    assert all(other == first for other in others)
+
+
+def test_a_bandwidth_that_falls_is_answered_at_the_next_council():
+    run = VirtualRun(4, falls_at(30, GOOD, NARROW)).play(60)
+    decision = next(each for each in run.ranks[0].decisions if each.step > 30)
+    assert (decision.step, decision.cause) == (33, "bandwidth")
+    assert decision.is_switch
+    assert decision.plan.sent_ratio < decision.before.sent_ratio
+    assert decision.step_s < decision.step_s_before
+    assert run.plans[32][0] == decision.before
+    assert run.plans[33][0] == decision.plan
+
+
+def test_when_it_rises_again_more_is_sent_again():
+    run = VirtualRun(4, lambda step: NARROW if 30 <= step < 60 else GOOD, policy=Goodput(exponent=0.5)).play(90)
+    assert run.plans[29][0].sent_ratio > 2 * run.plans[50][0].sent_ratio
+    assert run.plans[80][0].sent_ratio > 2 * run.plans[50][0].sent_ratio
+
+
+def test_a_calm_network_gives_no_decisions_after_the_first():
+    run = VirtualRun(4).play(300)
+    assert [decision.cause for decision in run.ranks[0].decisions] == ["start"]
+
+
+@pytest.mark.parametrize("policy", ["balanced", "fast", "accurate", "goodput", "knee"])
+@pytest.mark.parametrize("seed", range(2))
+def test_noise_does_not_make_it_flap(seed, policy):
+    """Link, gradients and pace are all off by up to 8%, at random, in every step."""
+    source = random.Random(seed)
+    noise = [1 + source.uniform(-0.08, 0.08) for _ in range(1000)]
+    run = VirtualRun(
+        4,
+        lambda step: Link(latency_s=0.02 * noise[step], bandwidth_bps=1e8 * noise[step + 300]),
+        gain_at=lambda step, ratio, _: min(1.0, (ratio / 0.1) ** 0.6 * noise[step + 600]),
+        own_s=lambda step, rank: 0.1 * noise[step + rank],
+        policy=policy,
+    ).play(300)
+    assert len(run.switches) <= 6
+    assert len([step for step in run.switches if step > 60]) <= 2
+
+
+def test_a_link_that_swings_between_two_is_followed_but_small_swings_are_not():
+    def swing(step: int) -> Link:
+        return Link(latency_s=0.02, bandwidth_bps=1e8 * (1.03 if step // 6 % 2 else 1))
+
+    large = VirtualRun(4, lambda step: GOOD if step // 30 % 2 else FAR, policy=Goodput(exponent=0.5)).play(200)
+    small = VirtualRun(4, swing, policy=Goodput(exponent=0.5)).play(200)
+    assert len(large.switches) >= 5
+    assert len(small.switches) <= 2
+
+
+def test_gradients_that_spread_out_are_answered():
+    """From 30 on the largest entries hold less: more of them have to be sent."""
+
+    def gain_at(step: int, ratio: float, _: float) -> float:
+        return min(1.0, (ratio / 0.1) ** (0.3 if step < 30 else 1.2))
+
+    flat = VirtualRun(4, lambda _: NARROW, gain_at).play(90)
+    causes = [decision.cause for decision in flat.ranks[0].decisions if decision.is_switch]
+    assert "gain" in causes
+    assert flat.plans[-1][0].sent_ratio > flat.plans[29][0].sent_ratio
+
+
+def test_a_slower_rank_sets_the_pace_and_lets_more_be_sent():
+    def own_s(step: int, rank: int) -> float:
+        return 3.0 if rank == 2 and step >= 30 else 0.1
+
+    run = VirtualRun(4, lambda _: FAR, own_s=own_s, policy=Goodput(exponent=0.5)).play(90)
+    assert "pace" in {decision.cause for decision in run.ranks[0].decisions}
+    assert run.ranks[0].decisions[-1].own_s == pytest.approx(3.0)
+    assert run.plans[-1][0].sent_ratio > 1.3 * run.plans[29][0].sent_ratio
+
+
+def test_plans_that_take_longer_than_foretold_are_left_for_others():
+    run = VirtualRun(4, lambda _: NARROW, slowness=lambda plan: 3.0 if plan.algorithm == "one_shot" else 1.0).play(60)
+    assert run.plans[3][0].algorithm == "one_shot"  # before anything is known
+    assert run.plans[-1][0].algorithm != "one_shot"
+    assert len(run.switches) <= 8
+
+
+def test_plain_sums_are_taken_to_take_what_they_took():
+    """They are much faster than foretold: that is known from the first steps, and not forgotten for others."""
+    run = VirtualRun(4, lambda _: GOOD, slowness=lambda plan: 0.1 if plan.exchange == "dense" else 1.0).play(60)
+    plan = run.plans[-1][0]
+    assert (plan.exchange, plan.algorithm) == ("dense", "native")
+
+
+def test_what_moved_is_what_has_moved():
+    def link_at(step: int) -> Link:  # latency is noticed, but it was bandwidth
+        return GOOD if step < 30 else Link(latency_s=GOOD.latency_s * 1.01, bandwidth_bps=1e7)
+
+    run = VirtualRun(4, link_at, detected="latency").play(60)
+    words = [decision.words for decision in run.ranks[0].decisions if decision.step > 30]
+    assert "bandwidth fell from 1e+03 to 10 Mbps" in words[0]
+
+
+def test_what_all_plans_are_off_by_changes_little_and_not_for_long():
+    plain, slow = (VirtualRun(4, lambda _: FAR, slowness=lambda _, f=factor: f).play(90) for factor in (1.0, 2.0))
+    assert len(slow.switches) <= len(plain.switches) + 3
+    assert max(slow.switches) < 30
+    assert slow.ranks[0].decisions[-1].plan.exchange == plain.ranks[0].decisions[-1].plan.exchange
+
+
+def test_the_warm_up_starts_large_and_comes_down():
+    run = VirtualRun(4, lambda _: FAR, warm_up=40, policy="fast").play(90)
+    ratios = [plans[0].sent_ratio for plans in run.plans]
+    assert ratios[0] == 1.0
+    assert ratios[2] >= 0.07
+    for step in range(2, 40):
+        assert ratios[step] >= 0.1 * (0.01 ** (step / 40)) * 0.99
+    assert ratios[-1] < 0.01
+    assert "warm-up" in {decision.cause for decision in run.ranks[0].decisions}
+
+
+def test_where_nothing_beats_plain_ddp_it_is_what_is_done():
+    near = Link(latency_s=2e-5, bandwidth_bps=2e10)
+    run = VirtualRun(2, lambda _: near).play(30)
+    plan = run.plans[-1][0]
+    assert (plan.exchange, plan.algorithm, plan.values, plan.fusion) == ("dense", "native", "fp32", "bucket")
+
+
+@pytest.mark.parametrize("policy", ["balanced", "fast", "accurate", "goodput", "knee"])
+def test_every_policy_gives_a_plan_on_every_link(policy):
+    for link in (GOOD, NARROW, FAR):
+        run = VirtualRun(4, lambda _, link=link: link, policy=policy).play(12)
+        assert len(run.switches) <= 2
+        assert all(len(set(plans)) == 1 for plans in run.plans)
+
+
+def test_a_policy_of_ones_own_decides():
+    def most_bytes(front: Front) -> np.ndarray:
+        return np.array([plan.ratio if plan.description.uses_ratio else 1e-3 for plan in front.plans])
+
+    run = VirtualRun(4, lambda _: NARROW, policy=most_bytes).play(12)
+    assert run.plans[-1][0].sent_ratio == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    "scores", [lambda front: [1.0], lambda front: [float("nan")] * len(front), lambda front: [-1.0] * len(front)]
+)
+def test_a_policy_that_gives_no_scores_is_told_so(scores):
+    with pytest.raises(ValueError, match=r"(?s)the policy gave .* a number above 0 for each of \d+ plans"):
+        VirtualRun(4, lambda _: NARROW, policy=scores).play(3)
+
+
+def test_without_a_gain_curve_it_stays_dense_and_wants_to_know_more():
+    run = VirtualRun(4, lambda _: FAR, gain_at=lambda step, ratio, _: float("nan") if step < 20 else ratio**0.5)
+    run.play(15)
+    assert {plans[0].exchange for plans in run.plans} == {"dense"}
+    assert run.chooser.is_restless
+    later = VirtualRun(4, lambda _: FAR, gain_at=lambda step, ratio, _: float("nan") if step < 20 else ratio**0.5).play(
+        40
+    )
+    assert not later.chooser.is_restless
+    assert later.plans[-1][0].exchange != "dense"
+
+
+def test_promises_are_held_against_what_comes_and_that_is_reported():
+    """Residuals let small ratios send 4 times their share: what is promised gets better as plans come back."""
+    run = VirtualRun(
+        4,
+        lambda step: NARROW if step // 60 % 2 else GOOD,
+        gain_at=lambda _, ratio, in_force: min(steep(ratio), 4 * ratio) if in_force < 1 else steep(ratio),
+        policy=Goodput(exponent=0.5),
+        exchanges=("dense", "allgather_topk"),
+    ).play(400)
+    switches = [each for each in run.ranks[0].decisions if each.is_switch]
+    told = [each for each in switches if np.isfinite(each.realised_gain) and each.before.exchange != "dense"]
+    off = [abs(np.log(each.promised_gain / each.realised_gain)) for each in told]
+    assert len(off) >= 2
+    assert off[-1] < 0.5 * max(off)
+    assert switches[0].slope == pytest.approx(15)
+    assert switches[-1].slope == pytest.approx(4, rel=0.1)
+    assert all(after.before == before.plan for before, after in itertools.pairwise(switches))
+
+
+def test_only_rank_0_knows_the_front():
+    run = VirtualRun(3).play(5)
+    assert [rank.decisions[0].front is not None for rank in run.ranks] == [True, False, False]
