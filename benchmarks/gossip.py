@@ -1,4 +1,4 @@
-"""When is gossip worth it? Plain DDP, our centralised exchanges and gossip on a ring, on networks good and hopeless.
+"""When is gossip worth it? Plain DDP, our centralised exchanges and gossip on a ring, on good and bad networks.
 
 8 workers, the CNN of 1.66M parameters, Fashion-MNIST (the digits where it is not installed), 16 images each; all
 contenders of a network in one run. Targets: a step of dcd at 50 ms and 1 Gbps at most 1.3 times that at 1 ms and one
@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headway.lab import Lab, Link, SaturationWarning, Scenario
+from headway.lab import Lab, LinkSpec, SaturationWarning, Scenario
 
 WORKER = Path(__file__).with_name("gossip_worker.py")
 NUM_HOSTS = 8
@@ -45,18 +45,18 @@ def network_of(latency_ms: int, mbps: int) -> str:
 
 
 def measure(latency_ms: int, mbps: int, names: list[str], budget_s: float, data: str, console: Console) -> Found:
-    """Return what the worker says of every contender on one network."""
+    """Return the measurements of every contender on one network."""
     found: Found = {}
 
     def note(_rank: int, line: str) -> None:
         if line.startswith("{"):
-            said = json.loads(line)
-            found[said["name"]] = said
+            seen = json.loads(line)
+            found[seen["name"]] = seen
             console.print(
-                f"{network_of(latency_ms, mbps)}: {said['name']} {1e3 * said['seconds']:.0f} ms {said['chosen']}"
+                f"{network_of(latency_ms, mbps)}: {seen['name']} {1e3 * seen['seconds']:.0f} ms {seen['chosen']}"
             )
 
-    link = Link(latency_s=latency_ms / 1e3, bandwidth_bps=mbps * 1e6)
+    link = LinkSpec(latency_s=latency_ms / 1e3, bandwidth_bps=mbps * 1e6)
     command = [sys.executable, str(WORKER), ",".join(name.replace(",", ";") for name in names), str(budget_s), data]
     with Lab(NUM_HOSTS, Scenario(link=link)) as lab, warnings.catch_warnings():
         warnings.simplefilter("ignore", SaturationWarning)
@@ -67,7 +67,7 @@ def measure(latency_ms: int, mbps: int, names: list[str], budget_s: float, data:
 
 
 def table_of(results: dict[str, Found], cell: Any) -> Table:
-    """Show a figure of every contender, a column a network."""
+    """Return a table with a figure of every contender, and a column for each network."""
     table = Table("contender", *results)
     for name in NAMES:
         if any(name in found for found in results.values()):
@@ -76,23 +76,23 @@ def table_of(results: dict[str, Found], cell: Any) -> Table:
 
 
 def verdicts(results: dict[str, Found]) -> list[str]:
-    """Hold the figures against the targets."""
-    said = []
+    """Compare the figures with the targets."""
+    lines = []
     near, far = (results.get(network_of(ms, 1000), {}).get("dcd 8 bits") for ms in (1, 50))
     if near and far:
         limit_s = 1.3 * near["seconds"] + 0.050
-        said.append(f"dcd at 50 ms, 1 Gbps: {1e3 * far['seconds']:.0f} ms a step (limit {1e3 * limit_s:.0f} ms)")
+        lines.append(f"dcd at 50 ms, 1 Gbps: {1e3 * far['seconds']:.0f} ms a step (limit {1e3 * limit_s:.0f} ms)")
     poor = results.get(network_of(50, 5), {})
     for name in NAMES[2:]:
         if name in poor and "DDP" in poor:
             times = poor["DDP"]["seconds"] / poor[name]["seconds"]
             limit = " (limit 10x)" if name == "dcd 8 bits" else ""
-            said.append(f"50 ms, 5 Mbps: {name} is {times:.1f}x as fast as DDP{limit}")
-    return said
+            lines.append(f"50 ms, 5 Mbps: {name} is {times:.1f}x as fast as DDP{limit}")
+    return lines
 
 
 def draw(results: dict[str, Found], path: Path) -> None:
-    """Write the picture: training loss against time, a panel a network."""
+    """Write the picture: training loss against time, a panel for each network."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -121,10 +121,10 @@ def smooth(losses: list[float], window: int = 5) -> list[float]:
 
 
 def main(
-    output: Annotated[Path, typer.Option(help="Where the figures go; what is there already is kept.")] = Path(
+    output: Annotated[Path, typer.Option(help="Output file; figures already in it are kept.")] = Path(
         "build/gossip.json"
     ),
-    picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("build/gossip.png"),
+    picture: Annotated[Path, typer.Option(help="Output file of the picture.")] = Path("build/gossip.png"),
     budget: Annotated[float, typer.Option(help="Seconds of training for a contender, if steps are short.")] = 15.0,
     only: Annotated[str | None, typer.Option(help="Networks, such as '50x5,1x1000' (ms x Mbps).")] = None,
     data: Annotated[str, typer.Option(help="A folder of idx files.")] = "",
@@ -143,8 +143,8 @@ def main(
             results[name] = {**results.get(name, {}), **found}
             output.write_text(json.dumps(results))
     ordered = {network_of(*pair): results[network_of(*pair)] for pair in networks if network_of(*pair) in results}
-    console.print("ms a step", table_of(ordered, lambda said: f"{1e3 * said['seconds']:,.0f}"))
-    console.print("kB a step that a rank sends", table_of(ordered, lambda said: f"{said['bytes'] / 1e3:,.0f}"))
+    console.print("ms a step", table_of(ordered, lambda seen: f"{1e3 * seen['seconds']:,.0f}"))
+    console.print("kB a step that a rank sends", table_of(ordered, lambda seen: f"{seen['bytes'] / 1e3:,.0f}"))
     for line in verdicts(ordered):
         console.print(line)
     draw(ordered, picture)

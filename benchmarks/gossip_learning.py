@@ -1,7 +1,7 @@
 """What does gossip learn? Every algorithm and compressor on the same work as an all-reduce, eight workers on a ring.
 
-All workers are in one process, with the steps of `headway.gossip.wrap`: time plays no part. Target: dcd with 8 bits and
-choco with 4 within 1 point of all-reduce.
+All workers are in one process, with the steps of `headway.gossip.wrap`: time does not matter. Target: dcd with 8 bits
+and choco with 4 within 1 point of all-reduce.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import torch
 import typer
 from torch import Tensor, nn
 
-from headway.compress import PlainCompressor, Sign, StochasticQuantizer, TopK
-from headway.gossip import Together
+from headway.compress import Compressor, Sign, StochasticQuantizer, TopK
+from headway.gossip import InProcessGossip
 from headway.train import Task, cnn, load_images
 
 NUM_WORKERS = 8
 BATCH = 16
 ALL_REDUCE = "all-reduce"
-CONTENDERS: dict[str, tuple[str, PlainCompressor | None]] = {
+CONTENDERS: dict[str, tuple[str, Compressor | None]] = {
     ALL_REDUCE: (ALL_REDUCE, None),
     "dpsgd": ("dpsgd", None),
     "naive 8 bits": ("naive", StochasticQuantizer(bits=8)),
@@ -86,7 +86,7 @@ def train(name: str, task: Task, *, steps: int, lr: float, momentum: float, seed
         for _ in range(steps):
             mean = mean + workers.updates(mean.expand(NUM_WORKERS, -1)).mean(dim=0)
     else:
-        ranks = Together(workers.flat, NUM_WORKERS, algorithm, "ring", compressor, seed=seed)
+        ranks = InProcessGossip(workers.flat, NUM_WORKERS, algorithm, "ring", compressor, seed=seed)
         for _ in range(steps):
             ranks.step(workers.updates(ranks.models))
         mean = ranks.models.mean(dim=0)
@@ -102,17 +102,17 @@ def train(name: str, task: Task, *, steps: int, lr: float, momentum: float, seed
 
 
 def main(
-    output: Annotated[Path, typer.Option(help="Where the figures go, a line of JSON a run.")] = Path(
+    output: Annotated[Path, typer.Option(help="Output file, a line of JSON for each run.")] = Path(
         "build/gossip_learning.jsonl"
     ),
-    steps: Annotated[int, typer.Option(min=1, help="How many steps a run has.")] = 300,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a run.")] = 300,
     lr: Annotated[float, typer.Option(help="The learning rate.")] = 0.05,
-    momentum: Annotated[float, typer.Option(help="Of SGD.")] = 0.9,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,
     only: Annotated[str | None, typer.Option(help="Contenders, with commas between them.")] = None,
     data: Annotated[Path | None, typer.Option(help="A folder of idx files.")] = None,
 ) -> None:
-    """Train with every contender, and write what was seen."""
+    """Train with every contender, and write the results."""
     task = load_images(data)
     names = list(CONTENDERS) if only is None else only.split(",")
     for name in names:

@@ -1,6 +1,6 @@
 """Do more workers help, and does compression cost? What theory says of gossip, on problems small enough to see it.
 
-All workers are in one process, other data on each of them. Two figures: the norm of the gradient against the step for 4
+All workers are in one process, each with different data. Two figures: the norm of the gradient against the step for 4
 and 16 workers, each with the learning rate that is best for it (target: 4 times the workers reach the same norm in at
 most 0.4 times the steps); and how far compressed models are from those of a run without compression.
 """
@@ -19,7 +19,7 @@ import typer
 from torch import Tensor
 
 from headway.compress import StochasticQuantizer
-from headway.gossip import Together
+from headway.gossip import InProcessGossip
 
 NUMEL = 50
 NUM_PARTS = 16
@@ -63,7 +63,9 @@ def logistic(num_workers: int, *, batch: int | None = None, seed: int = 0) -> tu
     return gradients, norm
 
 
-def descend(workers: Together, gradients: Gradients, norm: Norm, rate: float, steps: int) -> npt.NDArray[np.float64]:
+def descend(
+    workers: InProcessGossip, gradients: Gradients, norm: Norm, rate: float, steps: int
+) -> npt.NDArray[np.float64]:
     """Return the norm of the gradient at the mean model after each step, as a running mean."""
     norms = []
     for _ in range(steps):
@@ -84,7 +86,7 @@ def speed_up(limit: float, steps: int, seeds: int) -> dict[str, Any]:
         for rate in RATES:
             paths = []
             for seed in range(seeds):
-                workers = Together(torch.zeros(NUMEL), num_workers, "dcd", "ring", StochasticQuantizer(bits=8))
+                workers = InProcessGossip(torch.zeros(NUMEL), num_workers, "dcd", "ring", StochasticQuantizer(bits=8))
                 paths.append(descend(workers, *logistic(num_workers, batch=1, seed=seed), rate, steps))
             needed = float(np.mean([steps_to(path, limit) for path in paths]))
             best = found.get(str(num_workers))
@@ -108,8 +110,8 @@ def distances(
     gradients: Gradients, compressors: dict[str, StochasticQuantizer], rate: float, steps: int
 ) -> dict[str, list[float]]:
     """Return |X - X of dpsgd| after each step, for every algorithm with its compressor; 8 workers on a ring."""
-    exact = Together(torch.zeros(NUMEL), 8, "dpsgd", "ring")
-    runs = {name: Together(torch.zeros(NUMEL), 8, name, "ring", given) for name, given in compressors.items()}
+    exact = InProcessGossip(torch.zeros(NUMEL), 8, "dpsgd", "ring")
+    runs = {name: InProcessGossip(torch.zeros(NUMEL), 8, name, "ring", given) for name, given in compressors.items()}
     off: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(steps):
         exact.step(-rate * gradients(exact.models))
@@ -142,11 +144,11 @@ def draw(found: dict[str, Any], limit: float, path: Path) -> None:
 
 
 def main(
-    output: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("build/gossip_rate.json"),
-    picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("build/gossip_rate.png"),
+    output: Annotated[Path, typer.Option(help="Output file of the figures.")] = Path("build/gossip_rate.json"),
+    picture: Annotated[Path, typer.Option(help="Output file of the picture.")] = Path("build/gossip_rate.png"),
     limit: Annotated[float, typer.Option(help="The norm to reach.")] = 0.05,
-    steps: Annotated[int, typer.Option(min=100, help="How many steps a run has.")] = 2500,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    steps: Annotated[int, typer.Option(min=100, help="Steps of a run.")] = 2500,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,
 ) -> None:
     """Run, print, and write figures and picture."""
     found = {"speed_up": speed_up(limit, steps, seeds), "floors": floors(steps)}

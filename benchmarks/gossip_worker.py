@@ -1,6 +1,6 @@
 """What the hosts do in ``benchmarks/gossip.py``: train the same model on the same data with every contender in turn.
 
-Rank 0 prints a line of JSON a contender: seconds of a step, bytes a rank sends, and the loss on the way.
+Rank 0 prints a line of JSON for each contender: seconds of a step, bytes a rank sends, and the loss on the way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENCE_S = 300.0
 
 
 class Alone:
-    """Nobody is asked: how long a step takes without any network."""
+    """Training without a network: the time of a step alone."""
 
     def __init__(self) -> None:
         self.model = fresh()
@@ -45,7 +45,7 @@ class Alone:
 
 
 class Plain(Alone):
-    """Plain DDP, or with a hook of ours."""
+    """DDP, plain or with our hook."""
 
     def __init__(self, config: headway.Fixed | headway.Adaptive | None = None) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Plain(Alone):
 
 
 class Gossiping(Alone):
-    """Ours, decentralised, on a ring."""
+    """Gossip on a ring."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -100,18 +100,18 @@ CONTENDERS: dict[str, Callable[[], Alone]] = {
 
 
 def fresh() -> nn.Module:
-    """Return the model that everybody starts from."""
+    """Return the model that all ranks start from."""
     torch.manual_seed(0)
     return cnn()
 
 
 def numel_of(model: nn.Module) -> int:
-    """Return how many parameters it has."""
+    """Return the number of parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def train(contender: Alone, samples: Samples, budget_s: float) -> dict[str, Any]:
-    """Train for about so long; return what happened, the same on all ranks."""
+    """Train for about ``budget_s``; return the measurements, the same on all ranks."""
     generator = torch.Generator().manual_seed(dist.get_rank())
     losses: list[float] = []
     times = [time.monotonic()]

@@ -1,4 +1,4 @@
-"""What the tests of the gossip optimizer run on every rank: a small network with batch norm, in an ordinary loop."""
+"""Training on every rank for the tests of the gossip optimizer: a small network with batch norm, an ordinary loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def train(
 
 
 def network(width: int = 16, seed: int = 0) -> nn.Module:
-    torch.manual_seed(10 * seed + dist.get_rank())  # other weights on each rank: wrap makes them equal
+    torch.manual_seed(10 * seed + dist.get_rank())  # different weights on each rank: wrap makes them equal
     return nn.Sequential(nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 2))
 
 
@@ -53,6 +53,6 @@ def refusal(action: Callable[[], Any]) -> str:
 
 
 def same_on_all(tensor: Tensor) -> bool:
-    everyone = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, tensor.contiguous())
-    return all(torch.equal(tensor, other) for other in everyone)
+    gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, tensor.contiguous())
+    return all(torch.equal(tensor, other) for other in gathered)

@@ -1,4 +1,4 @@
-"""Small problems with other data on each rank, and what the tests of gossip run on every rank."""
+"""Small problems with different data on each rank, and a loop that minimises them with gossip."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from headway import gossip
-from headway.compress import PlainCompressor
+from headway.compress import Compressor
 
 
 class Quadratic(nn.Module):
-    """f_i(x) = |A_i x - b_i|² / 2, another A and b on each rank; x in two parts."""
+    """f_i(x) = |A_i x - b_i|² / 2, with a different A and b on each rank; x in two parts."""
 
     def __init__(self, rank: int, numel: int = 40) -> None:
         super().__init__()
@@ -49,9 +49,9 @@ def quadratics(num_ranks: int, lr: float) -> tuple[np.ndarray, Callable]:
 
 @dataclass
 class Recording:
-    """A compressor that notes what it did to each message: C(z) - z."""
+    """A compressor that records the error of each message: C(z) - z."""
 
-    inner: PlainCompressor
+    inner: Compressor
     is_unbiased: bool = True
     has_bounded_noise: bool = True
     noise: list[Tensor] = field(default_factory=list, repr=False)
@@ -73,7 +73,7 @@ class Recording:
 def descend(
     options: dict[str, Any], num_steps: int, lr: float = 0.05, make: Callable[..., Any] = torch.optim.SGD
 ) -> dict[str, Any]:
-    """Minimise the rank's quadratic with gossip; return the path, the noise and what the optimizer says."""
+    """Minimise the rank's quadratic with gossip; return the path, the noise and what the optimizer reports."""
     model = Quadratic(dist.get_rank())
     optimizer = gossip.wrap(model, make(model.parameters(), lr=lr), **{"timeout_s": 20.0, **options})
     path = []

@@ -22,7 +22,7 @@ def run(
     num_ranks = len(weights)
     x = np.tile(start, (num_ranks, 1))
     known = x.copy()
-    """What everybody knows of each model: x~ of ECD, x^ of CHOCO, C(x) of naive."""
+    """What all ranks know of each model: x~ of ECD, x^ of CHOCO, C(x) of naive."""
     path = []
     for t, error in enumerate(noise, start=1):
         delta = move(x)

@@ -8,7 +8,7 @@ import torch
 
 from headway.compress import Contraction, RandomK, Sign, StochasticQuantizer, TopK
 from headway.gossip import topology_of
-from headway.gossip.automatic import automatic_consensus_step
+from headway.gossip.settings import automatic_consensus_step
 from tests.gossip import reference
 from tests.gossip.problem import Recording, descend, quadratics
 
@@ -73,7 +73,7 @@ def quietly(options: dict, num_steps: int, lr: float) -> dict:
 
 @pytest.mark.parametrize(
     ("topology", "num_ranks"),
-    [("ring", 1), ("ring", 2), ("ring", 7), ("torus", 4), ("exponential", 5), ("complete", 3), ("star", 4)],
+    [("ring", 1), ("ring", 2), ("ring", 5), ("torus", 4), ("complete", 3), ("star", 4)],
 )
 def test_without_compression_dcd_ecd_and_dpsgd_are_the_same(pool, topology, num_ranks):
     no_noise = np.zeros((60, num_ranks, 40))

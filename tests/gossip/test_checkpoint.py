@@ -69,14 +69,14 @@ def alone() -> bool:
 
 
 def test_a_state_that_does_not_fit_is_refused_on_all_ranks(pool):
-    for rank, said in enumerate(pool.run(load_misfits, num_ranks=2)):
-        assert "no state of a gossip optimizer" in said["inner"]
-        assert ("another rank" if rank else "does not fit") in said["rank"]
-        assert "another settings" in said["settings"]
-        assert "another topology" in said["topology"]
-        assert "are not of step 2" in said["step"]
-        assert "it has no 'buffers'" in said["damaged"]
-        assert "after rank 1 was lost" in said["lost"] if rank == 0 else "rank 0 does not fit" in said["lost"]
+    for rank, refused in enumerate(pool.run(load_misfits, num_ranks=2)):
+        assert "no state of a gossip optimizer" in refused["inner"]
+        assert ("another rank" if rank else "does not fit") in refused["rank"]
+        assert "another settings" in refused["settings"]
+        assert "another topology" in refused["topology"]
+        assert "are not of step 2" in refused["step"]
+        assert "it has no 'buffers'" in refused["damaged"]
+        assert "after rank 1 was lost" in refused["lost"] if rank == 0 else "rank 0 does not fit" in refused["lost"]
 
 
 def load_misfits() -> dict[str, str]:
@@ -84,13 +84,13 @@ def load_misfits() -> dict[str, str]:
     optimizer = wrapped(model)
     train(model, optimizer, range(2))
     state = optimizer.state_dict()
-    said = {}
+    refused = {}
 
     def attempt(name: str, changed: Any) -> None:
         try:
             optimizer.load_state_dict(changed)
         except ValueError as error:
-            said[name] = str(error)
+            refused[name] = str(error)
 
     def with_gossip(**changes: Any) -> dict:
         return {**state, "gossip": {**state["gossip"], **changes}}
@@ -103,4 +103,4 @@ def load_misfits() -> dict[str, str]:
     attempt("damaged", {**state, "gossip": {k: v for k, v in state["gossip"].items() if k != "buffers"}})
     attempt("lost", with_gossip(lost=[1]) if dist.get_rank() == 0 else state)
     optimizer.close()
-    return said
+    return refused

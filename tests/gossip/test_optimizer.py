@@ -1,4 +1,4 @@
-"""The optimizer in the loops people write: schedulers, scalers, batch norm, evaluation."""
+"""The optimizer in ordinary training loops: schedulers, scalers, batch norm, evaluation."""
 
 from __future__ import annotations
 
@@ -11,45 +11,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from headway import gossip
-from headway.compress import StochasticQuantizer
-from headway.gossip import Together
 from tests.gossip.loop import network, refusal, same_on_all, train, wrapped
-from tests.gossip.problem import Quadratic, flat
+from tests.gossip.problem import flat
 
 pytestmark = pytest.mark.pool
-ALGORITHMS = ("dpsgd", "naive", "dcd", "ecd", "choco")
-RATE = 1 / 16
-
-
-@pytest.mark.parametrize(("algorithm", "local_steps"), [*((name, 1) for name in ALGORITHMS), ("dcd", 3), ("choco", 2)])
-def test_wrap_and_together_take_the_same_steps_to_the_bit(pool, algorithm, local_steps):
-    assert all(pool.run(beside_together, algorithm, local_steps, num_ranks=4))
-
-
-def beside_together(algorithm: str, local_steps: int) -> bool:
-    """With a learning rate that is a power of two, so that the update itself is not rounded."""
-    model = Quadratic(dist.get_rank())
-    optimizer = gossip.wrap(
-        model,
-        torch.optim.SGD(model.parameters(), lr=RATE),
-        algorithm=algorithm,
-        local_steps=local_steps,
-        memory="lean",
-        seed=3,
-        timeout_s=20,
-    )
-    ranks = Together(flat(model), dist.get_world_size(), algorithm, local_steps=local_steps, seed=3)
-    for _ in range(20):
-        optimizer.zero_grad()
-        model().backward()
-        update = -RATE * torch.cat([parameter.grad for parameter in model.parameters()])
-        updates = [torch.empty_like(update) for _ in range(dist.get_world_size())]
-        dist.all_gather(updates, update)
-        optimizer.step()
-        ranks.step(torch.stack(updates))
-    same = torch.equal(flat(model), ranks.models[dist.get_rank()])
-    optimizer.close()
-    return same
 
 
 def test_models_start_as_that_of_rank_0_and_can_be_averaged(pool):
@@ -71,10 +36,10 @@ def average() -> tuple:
     apart = not same_on_all(flat(model))
     distance = optimizer.consensus_distance()
     own = flat(model)
-    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, own)
-    mean = torch.stack(everyone).mean(dim=0)
-    near = float((torch.stack(everyone) - mean).square().sum(dim=1).mean().sqrt())
+    gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, own)
+    mean = torch.stack(gathered).mean(dim=0)
+    near = float((torch.stack(gathered) - mean).square().sum(dim=1).mean().sqrt())
     optimizer.average_()
     torch.testing.assert_close(flat(model), mean, rtol=1e-4, atol=1e-6)
     same, buffers_same = same_on_all(flat(model)), same_on_all(model[1].running_var)
@@ -102,7 +67,7 @@ def lend() -> bool:
                     assert same_on_all(model[1].running_mean)
                     saved = optimizer.state_dict()["gossip"]["moved"]
                     refused = [refusal(optimizer.step), refusal(partial(optimizer.load_state_dict, {}))]
-                assert all("leave it first" in said for said in refused)
+                assert all("leave it first" in message for message in refused)
                 assert saved is None or torch.equal(saved, flat(model))
                 assert not same_on_all(flat(model))
         paths.append(copy.deepcopy(model.state_dict()))
@@ -113,7 +78,7 @@ def lend() -> bool:
 def test_what_is_frozen_stays_as_it_is(pool):
     for moved, refused in pool.run(freeze, num_ranks=3):
         assert moved == 0
-        assert "wrap anew" in refused
+        assert "wrap the optimizer again" in refused
 
 
 def freeze() -> tuple[float, str]:
@@ -127,49 +92,6 @@ def freeze() -> tuple[float, str]:
     refused = refusal(optimizer.step)
     optimizer.close()
     return moved, refused
-
-
-def test_buffers_that_are_not_finite_stay_as_they_are(pool):
-    assert all(pool.run(mix_a_mask, num_ranks=2))
-
-
-def mix_a_mask() -> bool:
-    model = network()
-    mask = torch.triu(torch.full((4, 4), float("-inf")), diagonal=1)
-    model.register_buffer("mask", mask.clone())
-    model.register_buffer("precise", torch.ones(2, dtype=torch.float64))
-    model.register_buffer("columns", torch.ones(3, 2).t())
-    model.register_buffer("number", torch.tensor(True))
-    optimizer = wrapped(model, buffer_interval=2)
-    train(model, optimizer, range(7))
-    optimizer.average_()
-    same = torch.equal(model.mask, mask)
-    optimizer.close()
-    return same
-
-
-def test_buffers_are_mixed_at_their_interval(pool):
-    mixed, alone = (pool.run(spread_of_buffers, interval, num_ranks=4)[0] for interval in (5, 0))
-    assert mixed[0] == pytest.approx(alone[0], rel=1e-4)  # the mean over ranks is what it would be
-    assert mixed[1] < 0.5 * alone[1]
-
-
-def spread_of_buffers(interval: int) -> tuple[float, float]:
-    """Models that do not learn, data that differ between ranks: only mixing brings their statistics together."""
-    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 2))
-    inner = torch.optim.SGD(model.parameters(), lr=0.0)
-    optimizer = gossip.wrap(model, inner, buffer_interval=interval, timeout_s=20)
-    for step in range(21):
-        inputs = torch.randn(8, 6, generator=torch.Generator().manual_seed(step)) + dist.get_rank()
-        optimizer.zero_grad()
-        model(inputs).sum().backward()
-        optimizer.step()
-    optimizer.state_dict()
-    means = [torch.empty(6) for _ in range(dist.get_world_size())]
-    dist.all_gather(means, model[0].running_mean)
-    optimizer.close()
-    together = torch.stack(means)
-    return float(together.mean()), float(together.std(dim=0).mean())
 
 
 def test_a_scaler_that_finds_an_overflow_skips_the_local_update_only(pool):
@@ -268,41 +190,3 @@ def move_a_little(dtype: torch.dtype) -> float:
     x = optimizer.state_dict()["gossip"]["algorithm"]["x"]
     optimizer.close()
     return float(1 - x.mean())
-
-
-def test_statistics_count_bytes_and_steps(pool):
-    for rank, statistics in enumerate(pool.run(count, num_ranks=3)):
-        numel, per_block = 1026, 4
-        message = 8 + (numel + per_block + (-(numel + per_block)) % 4)
-        assert statistics.wire_bytes == 2 * 6 * message, rank
-        assert statistics.step == 6
-        assert statistics.dense_bytes == 6 * round(2 * 2 / 3 * 4 * numel)
-        assert 0.6 < statistics.saved < 1
-        assert "step 6:" in str(statistics)
-        assert statistics.compress_s > 0
-
-
-def count() -> gossip.GossipStatistics:
-    model = nn.Sequential(nn.Linear(6, 114), nn.Linear(114, 2, bias=False))
-    optimizer = wrapped(model, algorithm="dcd", buffer_interval=0)
-    train(model, optimizer, range(6))
-    statistics = optimizer.statistics()
-    optimizer.close()
-    return statistics
-
-
-def test_saturation_is_told_once(pool):
-    (event,) = pool.run(saturate, num_ranks=2)[0]
-    assert event.kind == "saturated"
-    assert "exceed the quantiser's range" in str(event)
-
-
-def saturate() -> tuple:
-    model = network()
-    compressor = StochasticQuantizer(bits=4, step=1e-4)
-    optimizer = wrapped(model, algorithm="ecd", compressor=compressor)
-    train(model, optimizer, range(5))
-    assert optimizer.statistics().num_saturated > 100
-    events = optimizer.events
-    optimizer.close()
-    return events

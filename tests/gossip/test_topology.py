@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from headway.gossip import Topology, metropolis, topology_of
-from headway.gossip.graphs import GRAPHS
-from headway.gossip.topology import components
+from headway.gossip.topology import GRAPHS, components
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16)
 

@@ -1,25 +1,25 @@
 """Gossip: decentralised training, in which workers mix compressed models with their neighbours only."""
 
-from headway.gossip.costs import GossipCost, gossip_cost, rehearsed_s
-from headway.gossip.events import GossipEvent
+from headway.gossip.costs import gossip_cost, measure_compute_s
+from headway.gossip.in_process import InProcessGossip
+from headway.gossip.monitoring import GossipEvent, GossipStatistics
 from headway.gossip.optimizer import GossipOptimizer
 from headway.gossip.settings import ALGORITHMS
-from headway.gossip.statistics import GossipStatistics
-from headway.gossip.together import Together
-from headway.gossip.topology import Topology, metropolis, topology_of
+from headway.gossip.topology import GRAPHS, Topology, metropolis, register_topology, topology_of
 from headway.gossip.wrapping import wrap
 
 __all__ = [
     "ALGORITHMS",
-    "GossipCost",
+    "GRAPHS",
     "GossipEvent",
     "GossipOptimizer",
     "GossipStatistics",
-    "Together",
+    "InProcessGossip",
     "Topology",
     "gossip_cost",
+    "measure_compute_s",
     "metropolis",
-    "rehearsed_s",
+    "register_topology",
     "topology_of",
     "wrap",
 ]

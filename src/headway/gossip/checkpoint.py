@@ -1,4 +1,4 @@
-"""What gossip keeps between steps, as plain data that ``torch.load(weights_only=True)`` reads."""
+"""The state of gossip as plain data, which ``torch.load(weights_only=True)`` reads."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
-from headway.gossip.core import Gossip
-from headway.gossip.settings import Settings
+from headway.gossip.gossip import Gossip
+from headway.gossip.settings import GossipSettings
 from headway.gossip.topology import Topology
 
 FORMAT = 1
 
 
-def save(gossip: Gossip, topology: Topology, settings: Settings, rank: int) -> dict[str, Any]:
-    """Return models, estimates and counters; random numbers need no more than the seed and the step.
-
-    Tensors are copies.
-    """
-    state = _copied(gossip.state())  # first: it lets the last exchange end, in which a neighbour may be lost
+def save(gossip: Gossip, topology: Topology, settings: GossipSettings, rank: int) -> dict[str, Any]:
+    """Return models, estimates and counters, as copies; random numbers follow from the seed and the step."""
+    state = _copied(gossip.state())  # first: it ends the last round, in which a neighbour may be lost
     return {
         "format": FORMAT,
         "rank": rank,
@@ -30,14 +27,14 @@ def save(gossip: Gossip, topology: Topology, settings: Settings, rank: int) -> d
     }
 
 
-def misfit(state: Any, gossip: Gossip, topology: Topology, settings: Settings, rank: int) -> str | None:
-    """Say why a state is not for this rank; None if it is."""
+def misfit(state: Any, gossip: Gossip, topology: Topology, settings: GossipSettings, rank: int) -> str | None:
+    """Return why a state cannot be loaded on this rank; None if it can."""
     if not isinstance(state, Mapping) or state.get("format") != FORMAT:
         return "this is no state of a gossip optimizer of this version: load what its state_dict returned"
     expected = {"rank": rank, "topology": topology.fingerprint, "settings": settings.fingerprint}
     for name, value in expected.items():
         if state.get(name) != value:
-            advice = "each rank loads its own" if name == "rank" else "wrap with what the state was made with"
+            advice = "each rank loads its own" if name == "rank" else "wrap with what the state was saved with"
             return f"the state is of another {name} ({state.get(name)}, not {value}): {advice}"
     if state.get("lost"):
         lost = ", ".join(map(str, state["lost"]))
@@ -53,7 +50,7 @@ def _misfit_of_tensors(state: Mapping[str, Any], gossip: Gossip) -> str | None:
     for part in ("algorithm", "estimates"):
         theirs = state.get(part, {})
         if set(theirs) != set(own[part]):
-            return "the state has other tensors than this rank: it was made with another memory= or degree"
+            return "the state has other tensors than this rank: it was saved with another memory= or degree"
         for name, tensor in own[part].items():
             if isinstance(tensor, Tensor) and theirs[name].shape != tensor.shape:
                 return f"the state is of another model: {theirs[name].numel():,} parameters, not {tensor.numel():,}"

@@ -1,49 +1,33 @@
-"""What an exchange of gossip takes, foretold."""
+"""The predicted cost of a round of gossip."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import torch
 
-from headway.collectives import neighbour_exchange, shared_payloads
-from headway.compress import PlainCompressor
-from headway.gossip.edge import HEADER_BYTES
+from headway.compress import Compressor
+from headway.gossip.edge import MessageLayout
 from headway.gossip.topology import Topology
-from headway.network import Calibration
+from headway.network import Calibration, Cost
 
-_MOST_REHEARSED = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class GossipCost:
-    """Where the time of an exchange goes, and what a rank sends in it."""
-
-    latency_s: float
-    bandwidth_s: float
-    overhead_s: float
-    compute_s: float
-    wire_bytes: int
-    """Sent by the busiest rank."""
-
-    @property
-    def seconds(self) -> float:
-        """All of it, one after the other."""
-        return self.latency_s + self.bandwidth_s + self.overhead_s + self.compute_s
+_MOST_MEASURED = 1 << 20
 
 
 def gossip_cost(
-    compressor: PlainCompressor, topology: Topology, numel: int, calibration: Calibration, compute_s: float = 0.0
-) -> GossipCost:
-    """Return what an exchange takes: t = α + degree M β + overhead + computing, however many ranks there are.
+    compressor: Compressor, topology: Topology, numel: int, calibration: Calibration, compute_s: float = 0.0
+) -> Cost:
+    """Return the cost of a round: t = α + degree M β + overhead + compute, for any number of ranks.
+
+    It is that of what `Neighbourhood` does. Receives are posted two rounds ahead, so that all messages leave at once
+    and one latency passes; those of the rank with the most neighbours share its NIC, and arrive last.
 
     Args:
-        compressor: How messages are made.
-        topology: Who is joined to whom.
-        numel: How many parameters the model has.
-        calibration: Link and machine.
-        compute_s: What compressing and decompressing takes, from `rehearsed_s`.
+        compressor: Compressor of the messages.
+        topology: The mixing matrix.
+        numel: Number of parameters of the model.
+        calibration: Model of link and machine.
+        compute_s: Time to compress and decompress, from `measure_compute_s`.
 
     >>> from headway.compress import StochasticQuantizer
     >>> from headway.gossip import topology_of
@@ -53,23 +37,22 @@ def gossip_cost(
     >>> [round(gossip_cost(StochasticQuantizer(bits=8), ring, 10**6, far).seconds, 2) for ring in rings]
     [1.66, 1.66]
     """
-    schedule = neighbour_exchange(topology.neighbours)
-    if not schedule.rounds:
-        return GossipCost(latency_s=0.0, bandwidth_s=0.0, overhead_s=0.0, compute_s=0.0, wire_bytes=0)
-    num_bytes, link = HEADER_BYTES + compressor.num_bytes(numel), calibration.link
-    num_messages = 2 * topology.degree
-    return GossipCost(
-        latency_s=link.latency_s,
-        bandwidth_s=shared_payloads(schedule) * num_bytes * 8 / link.bandwidth_bps,
-        overhead_s=calibration.overhead.of_schedule(1, num_messages, num_messages * num_bytes),
+    degree = topology.degree
+    if degree == 0:
+        return Cost(latency_s=0.0, bandwidth_s=0.0, overhead_s=0.0)
+    wire_bytes = degree * MessageLayout(payload_bytes=compressor.num_bytes(numel)).num_bytes(1)
+    return Cost(
+        latency_s=calibration.link.latency_s,
+        bandwidth_s=wire_bytes * 8 / calibration.link.bandwidth_bps,
+        overhead_s=calibration.overhead.of_schedule(1, 2 * degree, 2 * wire_bytes),  # as many arrive as are sent
         compute_s=compute_s,
-        wire_bytes=topology.degree * num_bytes,
+        wire_bytes=wire_bytes,
     )
 
 
-def rehearsed_s(compressor: PlainCompressor, degree: int, numel: int) -> float:
-    """Return how long this machine takes to make a message, and to read it and those of the neighbours."""
-    sample = min(numel, _MOST_REHEARSED)
+def measure_compute_s(compressor: Compressor, degree: int, numel: int) -> float:
+    """Measure how long this machine takes to encode a message, and to decode it and those of the neighbours."""
+    sample = min(numel, _MOST_MEASURED)
     x, sent = torch.randn(sample), torch.empty(sample)
     message = torch.empty(compressor.num_bytes(sample), dtype=torch.uint8)
     best_s = float("inf")

@@ -1,41 +1,79 @@
-"""One edge of the graph: messages to and from a neighbour, in order, each with a number.
+"""An edge of the topology, and the messages on it: one to and one from a neighbour in each round.
 
-The receives of the next two messages are always posted, so that no sender waits for a notice that it may send; a
-neighbour is at most one message ahead. A thread waits for them without a deadline, and callers wait for the thread
-with one: torch's Gloo closes all connections of a group when a wait of its own runs out of time, and an edge that is
-late must not take the others with it.
+The receives of the next two messages are always posted, so that the neighbour can send without asking. It is at most
+one round ahead: it sends a message only after it has received this rank's previous one.
 """
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from headway.collectives.wire import BrokenWire, Pending, Wire
+from headway.collectives.wire import BrokenWire, Pending
 from headway.errors import MessageError
+from headway.gossip.inbox import MessageWire
 
 HEADER_BYTES = 8
-"""The number of the message, and whether it is the last one."""
-WAITING = "headway-waits-in-torch"
-"""What the names of threads begin with that do."""
+"""The number of the round, and whether the message is a farewell."""
 _NUM_AHEAD = 2
+_NUM_UNCONFIRMED = 3
+"""Sent messages that may not have arrived yet: those of two rounds, and a farewell."""
 _FIRST_TAG = 64
 _NUM_TAGS = 1 << 20
 
 
-def write_header(message: Tensor, number: int, *, is_last: bool = False) -> None:
-    """Write the first bytes of a message: its number, and whether the neighbour is given up with it."""
-    message[:HEADER_BYTES].view(torch.int32).copy_(torch.tensor([number, is_last], dtype=torch.int32))
+@dataclass(frozen=True, kw_only=True)
+class MessageLayout:
+    """The size of each round's message, and where its parts are.
+
+    Args:
+        payload_bytes: Size of a compressed model.
+        buffer_bytes: Size of the model's buffers.
+        buffer_interval: Rounds between messages that carry buffers; 0 if none does.
+
+    >>> layout = MessageLayout(payload_bytes=100, buffer_bytes=12, buffer_interval=10)
+    >>> layout.num_bytes(9), layout.num_bytes(10)
+    (108, 120)
+    """
+
+    payload_bytes: int
+    buffer_bytes: int = 0
+    buffer_interval: int = 0
+
+    def has_buffers(self, number: int) -> bool:
+        """Return whether the messages of a round carry buffers."""
+        return self.buffer_bytes > 0 and self.buffer_interval > 0 and number % self.buffer_interval == 0
+
+    def num_bytes(self, number: int) -> int:
+        """Return the size of a message of a round, header included."""
+        return HEADER_BYTES + self.payload_bytes + (self.buffer_bytes if self.has_buffers(number) else 0)
+
+    def payload(self, message: Tensor) -> Tensor:
+        """Return the part of a message that the compressor writes and reads."""
+        return message[HEADER_BYTES : HEADER_BYTES + self.payload_bytes]
+
+    def buffers(self, message: Tensor) -> Tensor:
+        """Return the part of a message that holds buffers; empty if it has none."""
+        return message[HEADER_BYTES + self.payload_bytes :]
+
+
+def write_header(message: Tensor, number: int, *, is_farewell: bool = False) -> None:
+    """Write the first bytes of a message.
+
+    Args:
+        message: The message.
+        number: Number of its round, from 1.
+        is_farewell: Whether this rank has given up on the receiver, and sends nothing more.
+    """
+    message[:HEADER_BYTES].view(torch.int32).copy_(torch.tensor([number, is_farewell], dtype=torch.int32))
 
 
 class EdgeLost(Exception):
-    """The neighbour is gone, has not answered in time, or has given this rank up."""
+    """A neighbour is gone, has not answered in time, or has given up on this rank."""
 
     def __init__(self, reason: str, *, is_silent: bool = False, by_farewell: bool = False) -> None:
         self.is_silent = is_silent
@@ -44,89 +82,75 @@ class EdgeLost(Exception):
 
 
 class Edge:
-    """Sends to a neighbour, and takes what it sends.
+    """Sends to a neighbour and receives from it.
 
     Args:
-        wire: What carries the messages.
-        peer: The neighbour.
-        first: The number of the first message.
-        num_bytes: Returns how long the message of a number is, header included.
-        epoch: How often edges have been made before on this wire, alike on both ends.
+        wire: Transport of the messages.
+        peer: Rank of the neighbour.
+        first: Number of the first round.
+        num_bytes: Returns the size of a round's message.
+        epoch: Number of earlier edges to this neighbour, the same on both ends.
     """
 
-    def __init__(self, wire: Wire, peer: int, first: int, num_bytes: Callable[[int], int], epoch: int) -> None:
+    def __init__(self, wire: MessageWire, peer: int, first: int, num_bytes: Callable[[int], int], epoch: int) -> None:
         self.peer = peer
         self._wire = wire
         self._num_bytes = num_bytes
         self._tag = _FIRST_TAG + epoch % _NUM_TAGS
-        self._posted: queue.SimpleQueue[tuple[Pending, Tensor]] = queue.SimpleQueue()
-        self._came: queue.SimpleQueue[Tensor | RuntimeError] = queue.SimpleQueue()
-        self._next: Tensor | RuntimeError | None = None
-        self._leaving: dict[int, Pending] = {}
-        self._last_sent = self._last_came = first - 1
+        self._num_sent = 0
+        self._has_sent_farewell = False
+        self._unconfirmed: deque[Pending] = deque(maxlen=_NUM_UNCONFIRMED)
+        self._inbox = wire.open_inbox(peer, self._tag)
         for number in range(first, first + _NUM_AHEAD):
-            self._post(number)
-        threading.Thread(target=self._wait_for_all, name=f"{WAITING}-edge-{peer}", daemon=True).start()
-
-    def send(self, number: int, message: Tensor) -> None:
-        """Start to send a message with a header; it must not change until the answer to it has been taken."""
-        self._last_sent = number
-        try:
-            self._leaving[number] = self._wire.send(message, self.peer, self._tag)
-        except BrokenWire:
-            return  # whoever waits for the neighbour finds out
+            self._inbox.post(torch.empty(num_bytes(number), dtype=torch.uint8))
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether it is not known yet that the last message has arrived: the neighbour's next one tells."""
-        return self._last_sent >= self._last_came
+        """Whether the last message may still be on its way: the neighbour's next one confirms it."""
+        return self._num_sent >= self._inbox.num_arrived
 
-    def has_come_within(self, seconds: float) -> bool:
-        """Wait so long at most for the next message; return whether it has come, or the edge is lost."""
-        if self._next is None:
-            with contextlib.suppress(queue.Empty):
-                self._next = self._came.get(timeout=seconds)
-        return self._next is not None
+    def send(self, message: Tensor) -> None:
+        """Start to send a message, which must not change until the next round's has been received."""
+        self._num_sent += 1
+        pending = self._wire.send(message, self.peer, self._tag)
+        if pending is not None:
+            self._unconfirmed.append(pending)
 
-    @contextmanager
-    def taken(self, number: int) -> Iterator[Tensor]:
-        """Lend what is in the message that has come.
+    def send_farewell(self, number: int, message: Tensor) -> None:
+        """Send a neighbour that was given up a farewell, once, in place of the message of a round."""
+        if not self._has_sent_farewell:
+            self._has_sent_farewell = True
+            farewell = message.clone()
+            write_header(farewell, number, is_farewell=True)
+            self.send(farewell)
+
+    def receive(self, number: int, timeout_s: float, may_wait: Callable[[], bool]) -> Tensor:
+        """Return the neighbour's message of a round.
+
+        Args:
+            number: Number of the round.
+            timeout_s: How long to wait before asking whether to go on waiting.
+            may_wait: Returns whether to go on waiting.
 
         Raises:
-            EdgeLost: There is none.
-            MessageError: It is another one.
+            EdgeLost: There is none, and never will be.
+            MessageError: The neighbour has sent the message of another round.
         """
-        message, self._next = self._next, None
-        if message is None:
-            raise EdgeLost("has not answered in time", is_silent=True)
-        if isinstance(message, RuntimeError):
-            raise EdgeLost("is gone") from message
-        theirs, is_last = message[:HEADER_BYTES].view(torch.int32).tolist()
-        if is_last:
+        try:
+            while (message := self._inbox.get(timeout_s)) is None:
+                if not may_wait():
+                    raise EdgeLost("has not answered in time", is_silent=True)
+        except BrokenWire as broken:
+            raise EdgeLost("is gone") from broken
+        theirs, is_farewell = message[:HEADER_BYTES].view(torch.int32).tolist()
+        if is_farewell:
             raise EdgeLost("has given this rank up", by_farewell=True)
         if theirs != number:
             raise MessageError(f"message {theirs}, but {number} is due: ranks must take the same steps", peer=self.peer)
-        for sent in [sent for sent in self._leaving if sent < number]:
-            del self._leaving[sent]  # answered, so it has arrived
-        yield message[HEADER_BYTES:]
-        self._post(number + _NUM_AHEAD, message)
+        return message
 
-    def _post(self, number: int, buffer: Tensor | None = None) -> None:
-        num_bytes = self._num_bytes(number)
-        if buffer is None or buffer.numel() != num_bytes:
-            buffer = torch.empty(num_bytes, dtype=torch.uint8)
-        try:
-            self._posted.put((self._wire.receive(buffer, self.peer, self._tag), buffer))
-        except BrokenWire as broken:
-            self._came.put(broken)
-
-    def _wait_for_all(self) -> None:
-        while True:
-            pending, buffer = self._posted.get()
-            try:
-                self._wire.wait_for_ever(pending)
-            except RuntimeError as error:
-                self._came.put(error)
-                return
-            self._last_came += 1
-            self._came.put(buffer)
+    def reuse(self, number: int, message: Tensor) -> None:
+        """Post the receive that comes after those already posted, into the memory of a round's message if it fits."""
+        num_bytes = self._num_bytes(number + _NUM_AHEAD)
+        fits = message.numel() == num_bytes
+        self._inbox.post(message if fits else torch.empty(num_bytes, dtype=torch.uint8))

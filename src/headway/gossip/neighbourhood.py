@@ -1,117 +1,152 @@
-"""All edges of a rank: a message to every neighbour, one from every neighbour, and those that are lost left out."""
+"""All edges of a rank: a message to and from every neighbour in each round; lost neighbours are left out."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
+import torch
 from torch import Tensor
 
-from headway.collectives.wire import Wire
 from headway.gossip.edge import Edge, EdgeLost, write_header
-from headway.gossip.notices import Notices
+from headway.gossip.inbox import MessageWire
 
-_SLICE = 0.2
-"""Of the time a neighbour has."""
-_LONGEST_SLICE_S = 5.0
-_MOST_PATIENCE = 10
-"""Times the time a neighbour has: for longer notices are not believed."""
+_HEARTBEAT_TAG = 2
+_HEARTBEAT_INTERVAL = 0.2
+"""As a fraction of the timeout."""
+_LONGEST_HEARTBEAT_INTERVAL_S = 5.0
+_LONGEST_EXTENSION = 10
+"""Heartbeats extend a neighbour's time by at most this many timeouts."""
 
 
 class Neighbourhood:
-    """Sends and receives along the edges of this rank.
+    """Sends and receives along the edges of this rank. Edges open with the first round that is sent.
 
     Args:
-        wire: What carries the messages.
-        word_wire: What carries notices, beside them.
+        wire: Transport of the messages.
+        note_wire: Transport of the heartbeats.
         ranks: The neighbours.
-        num_bytes: Returns how long the message of a number is, header included.
-        timeout_s: How long to wait for a neighbour that gives no notice, before it is given up.
-        on_lost: Called with neighbours that are lost, and why; may raise instead of going on without them.
+        num_bytes: Returns the size of a round's message, header included.
+        timeout_s: How long to wait for a neighbour that sends no heartbeat before it is given up.
     """
 
     def __init__(
         self,
-        wire: Wire,
-        word_wire: Wire,
+        wire: MessageWire,
+        note_wire: MessageWire,
         ranks: Iterable[int],
         num_bytes: Callable[[int], int],
         timeout_s: float,
-        on_lost: Callable[[dict[int, EdgeLost]], None],
     ) -> None:
+        self.ranks = tuple(sorted(ranks))
+        """The neighbours that are left."""
+        self.lost: tuple[int, ...] = ()
+        self.needed_since: float | None = None
+        """Since when training waits for messages, by `time.monotonic`; None while it does something else."""
         self._wire = wire
         self._num_bytes = num_bytes
         self._timeout_s = timeout_s
-        self._on_lost = on_lost
-        self._notices = {rank: Notices(word_wire, rank) for rank in sorted(ranks)}
-        self._edges: dict[int, Edge | None] = dict.fromkeys(sorted(ranks))
+        self._edges: dict[int, Edge] = {}
         self._given_up: list[Edge] = []
-        self.needed_since: float | None = None
-        """Since when training waits for messages, by `time.monotonic`; None while it has something else to do."""
+        """Edges to silent neighbours; kept, since messages to them may still be on their way."""
         self._num_openings = 0
-        self._slice_s = min(_SLICE * timeout_s, _LONGEST_SLICE_S)
-        """So often notices are given."""
-        self._is_over = threading.Event()
-        threading.Thread(target=self._give_notices, name="headway-notices", daemon=True).start()
+        self._interval_s = min(_HEARTBEAT_INTERVAL * timeout_s, _LONGEST_HEARTBEAT_INTERVAL_S)
+        self._heartbeats = Heartbeats(note_wire, self.ranks, self._interval_s, self._is_heartbeat_due)
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The neighbours that are left."""
-        return tuple(self._edges)
-
-    def open(self, first: int) -> None:
-        """Make ready for messages, the first of which has this number; again, for others than were expected."""
-        self._edges = {rank: Edge(self._wire, rank, first, self._num_bytes, self._num_openings) for rank in self._edges}
-        self._num_openings += 1
+    def restart(self) -> None:
+        """Expect messages of other rounds than the posted receives are for; all ranks call it between rounds."""
+        self._edges = {}
 
     def send(self, number: int, message: Tensor) -> None:
-        """Start to send to every neighbour; the first eight bytes of the message are for its header."""
+        """Start to send the message of a round to every neighbour; its header is written here."""
+        if not self._edges:
+            self._open(number)
         write_header(message, number)
-        for edge in filter(None, self._edges.values()):
-            edge.send(number, message)
+        for edge in self._edges.values():
+            edge.send(message)
         for edge in self._given_up:
-            farewell = message.clone()
-            write_header(farewell, number, is_last=True)
-            edge.send(number, farewell)
-        self._given_up.clear()
+            edge.send_farewell(number, message)
 
-    def receive(self, number: int, take: Callable[[int, Tensor], None]) -> bool:
-        """Hand the message of every neighbour to ``take``, in order of rank; return whether all have come."""
+    def receive(self, number: int, take: Callable[[int, Tensor], None]) -> Mapping[int, EdgeLost]:
+        """Pass the message of every neighbour to ``take``, in order of rank; return who was lost, and why."""
         lost: dict[int, EdgeLost] = {}
         for rank, edge in self._edges.items():
-            assert edge is not None
-            self._wait_for(rank, edge)
             try:
-                with edge.taken(number) as message:
-                    take(rank, message)
+                message = edge.receive(number, self._interval_s, partial(self._may_wait, rank))
             except EdgeLost as error:
                 lost[rank] = error
+            else:
+                take(rank, message)
+                edge.reuse(number, message)
         for rank, reason in lost.items():
             edge = self._edges.pop(rank)
-            if reason.is_silent and edge is not None:
+            if reason.is_silent:
                 self._given_up.append(edge)
-        if lost:
-            self._on_lost(lost)
-        return not lost
-
-    def _wait_for(self, rank: int, edge: Edge) -> None:
-        """Wait for a neighbour's message, the longer if it gives notice; while training is busy here nobody is late."""
-        while not edge.has_come_within(self._slice_s):
-            since = self.needed_since
-            if since is None:
-                continue
-            last_sign = max(since, min(self._notices[rank].heard_at, since + _MOST_PATIENCE * self._timeout_s))
-            if time.monotonic() > last_sign + self._timeout_s:
-                return
-
-    def _give_notices(self) -> None:
-        """Tell neighbours, now and then, that this rank waits, or that a message to them is under way."""
-        while not self._is_over.wait(self._slice_s):
-            for rank, edge in list(self._edges.items()):
-                if edge is not None and (self.needed_since is not None or edge.is_unanswered):
-                    self._notices[rank].give()
+        self.ranks = tuple(rank for rank in self.ranks if rank not in lost)
+        self.lost += tuple(lost)
+        return lost
 
     def close(self) -> None:
-        """Give no more notices."""
+        """Send no more heartbeats."""
+        self._heartbeats.close()
+
+    def _open(self, first: int) -> None:
+        epoch, self._num_openings = self._num_openings, self._num_openings + 1
+        self._edges = {rank: Edge(self._wire, rank, first, self._num_bytes, epoch) for rank in self.ranks}
+
+    def _may_wait(self, rank: int) -> bool:
+        """Return whether a neighbour has time left; it is not late while training does something else."""
+        since = self.needed_since
+        if since is None:
+            return True
+        believed_until = since + _LONGEST_EXTENSION * self._timeout_s
+        last_sign = max(since, min(self._heartbeats.last_heard_s(rank), believed_until))
+        return time.monotonic() <= last_sign + self._timeout_s
+
+    def _is_heartbeat_due(self, rank: int) -> bool:
+        """Return whether this rank waits, or its message to the neighbour may still be on its way."""
+        edge = self._edges.get(rank)
+        return edge is not None and (self.needed_since is not None or edge.is_unanswered)
+
+
+class Heartbeats:
+    """Sends heartbeats to neighbours while this rank waits, or its message is on its way; notes when theirs arrive.
+
+    When a rank is silent its neighbours wait for it, and their neighbours for them: all would run out of time
+    together. And over a slow link a message may take longer than the timeout. So each heartbeat restarts the timeout;
+    only a rank that neither waits nor sends is given up.
+
+    Args:
+        wire: Transport of the heartbeats; not that of the messages, behind which they would queue.
+        ranks: The neighbours.
+        interval_s: Time between heartbeats.
+        is_due: Returns whether a neighbour should get one now.
+    """
+
+    def __init__(
+        self, wire: MessageWire, ranks: Iterable[int], interval_s: float, is_due: Callable[[int], bool]
+    ) -> None:
+        self._wire = wire
+        self._interval_s = interval_s
+        self._is_due = is_due
+        self._inboxes = {rank: wire.open_inbox(rank, _HEARTBEAT_TAG, keeps_arrivals=False) for rank in ranks}
+        for inbox in self._inboxes.values():
+            inbox.post(torch.zeros(4, dtype=torch.uint8))
+        self._is_over = threading.Event()
+        threading.Thread(target=self._beat, name="headway-heartbeats", daemon=True).start()
+
+    def last_heard_s(self, rank: int) -> float:
+        """Return when the last heartbeat of a neighbour came, by `time.monotonic`; 0 if none has."""
+        return self._inboxes[rank].last_arrival_s
+
+    def close(self) -> None:
+        """Send no more."""
         self._is_over.set()
+
+    def _beat(self) -> None:
+        while not self._is_over.wait(self._interval_s):
+            for rank in self._inboxes:
+                if self._is_due(rank):
+                    self._wire.send_note(torch.zeros(4, dtype=torch.uint8), rank, _HEARTBEAT_TAG)

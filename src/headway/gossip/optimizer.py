@@ -1,4 +1,4 @@
-"""The optimizer that gossips: the local update is the inner optimizer's, mixing comes after it."""
+"""The optimizer that gossips: the inner optimizer makes the local update, then the model is mixed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch.optim import Optimizer
 
 from headway.gossip import checkpoint
 from headway.gossip.connections import Connections
-from headway.gossip.core import Gossip
-from headway.gossip.events import GossipEvent, Journal
 from headway.gossip.flat import FlatView
-from headway.gossip.settings import Settings
-from headway.gossip.statistics import GossipStatistics, Meter
+from headway.gossip.gossip import Gossip
+from headway.gossip.live_ranks import LiveRanks
+from headway.gossip.monitoring import GossipEvent, GossipStatistics
+from headway.gossip.settings import GossipSettings
 from headway.gossip.topology import Topology
 
-_PARTING_S = 5.0
-"""How long to wait for the others at the end, if somebody is lost."""
+_PATIENCE_AFTER_LOSS_S = 5.0
+"""How long to wait for the others at the end, if a neighbour is lost."""
 
 
 class GossipOptimizer(Optimizer):
@@ -40,11 +40,10 @@ class GossipOptimizer(Optimizer):
         parameters: FlatView,
         buffers: FlatView,
         gossip: Gossip,
+        live_ranks: LiveRanks,
         connections: Connections,
         topology: Topology,
-        settings: Settings,
-        journal: Journal,
-        meter: Meter,
+        settings: GossipSettings,
     ) -> None:
         super().__init__(inner.param_groups, inner.defaults)
         self.inner = inner
@@ -52,16 +51,15 @@ class GossipOptimizer(Optimizer):
         self._parameters = parameters
         self._buffers = buffers
         self._gossip = gossip
+        self._live_ranks = live_ranks
         self._connections = connections
         self._settings = settings
-        self._journal = journal
-        self._meter = meter
         self._flat = torch.empty(parameters.numel, device=parameters.device)
-        self._shown = None if parameters.is_exact else parameters.new()
-        """The model as narrow parameters hold it, when it was last written."""
+        self._rounded = None if parameters.is_exact else parameters.new()
+        """The model as 16-bit parameters held it when it was last written."""
         self._frozen = [p for group in inner.param_groups for p in group["params"] if not p.requires_grad]
-        self._lent: Tensor | None = None
-        """The own parameters, while the average is in their place."""
+        self._own: Tensor | None = None
+        """This rank's parameters while the average is in their place."""
         self._share_with_inner()
 
     def _share_with_inner(self) -> None:
@@ -75,10 +73,9 @@ class GossipOptimizer(Optimizer):
         **Cost**: degree messages and one α, the same for any number of ranks; during the next forward and backward
         where the algorithm allows it (all but choco).
         """
-        self._check_not_lent("step")
-        self._connections.check_open()
+        self._check_usable("step")
         if any(parameter.requires_grad for parameter in self._frozen):
-            raise ValueError("a parameter that was frozen when the optimizer was wrapped is not any more: wrap anew")
+            raise ValueError("a parameter was unfrozen after the optimizer was wrapped: wrap the optimizer again")
         loss = self._step_inner(closure)
         if self.topology.num_ranks == 1:
             self._gossip.stay_alone(self._parameters.read(self._flat))
@@ -87,14 +84,14 @@ class GossipOptimizer(Optimizer):
         return loss
 
     def _read(self) -> Tensor:
-        """Return the model, with what narrow parameters have rounded away."""
+        """Return the model, with what 16-bit parameters have rounded away."""
         flat = self._parameters.read(self._flat)
-        return flat if self._shown is None else flat.sub_(self._shown).add_(self._gossip.algorithm.x)
+        return flat if self._rounded is None else flat.sub_(self._rounded).add_(self._gossip.algorithm.x)
 
     def _write(self, x: Tensor) -> None:
         self._parameters.write(x)
-        if self._shown is not None:
-            self._parameters.read(self._shown)
+        if self._rounded is not None:
+            self._parameters.read(self._rounded)
 
     def _step_inner(self, closure: Callable[[], float] | None) -> float | None:
         found_inf = getattr(self, "found_inf", None)
@@ -102,17 +99,15 @@ class GossipOptimizer(Optimizer):
             return None
         scale = getattr(self, "grad_scale", None)
         if scale is not None:
-            for gradient in self._gradients():
-                gradient.div_(scale)
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad.div_(scale)
         loss: float | None = self.inner.step() if closure is None else self.inner.step(closure)
         return loss
 
-    def _gradients(self) -> Iterator[Tensor]:
-        for group in self.param_groups:
-            yield from (parameter.grad for parameter in group["params"] if parameter.grad is not None)
-
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refuse, once wrapped: all ranks have agreed on what a message holds."""
+        """Raise, once wrapped: all ranks have agreed on what a message holds."""
         if hasattr(self, "inner"):
             raise ValueError("parameters cannot be added to a wrapped optimizer: add them first, then wrap")
         super().add_param_group(param_group)
@@ -120,51 +115,48 @@ class GossipOptimizer(Optimizer):
     @torch.no_grad()
     def consensus_distance(self) -> float:
         """Return how far models are apart, √(Σ_i |x_i - x̄|² / N). All ranks call it; costs a dense all-reduce."""
-        self._check_not_lent("consensus_distance")
-        return self._connections.everyone.distance(self._settled_model())
+        self._check_usable("consensus_distance")
+        self._gossip.drain()
+        return self._live_ranks.distance(self._read())
 
     @torch.no_grad()
     def average_(self) -> None:
-        """Replace model and floating buffers by their average over all ranks. All ranks call it.
+        """Replace model and floating-point buffers by their average over all ranks. All ranks call it.
 
-        Everybody has the same model then, and gossip begins anew from there.
+        All ranks have the same model then, and gossip starts again from there.
         """
-        self._check_not_lent("average_")
-        self._connections.check_open()
+        self._check_usable("average_")
         self._gossip.finish()
-        mean = self._take_average(self._settled_model())
+        mean = self._write_average(self._read())
         self._gossip.start(mean)
         self._write(mean)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Have the average in the model for a while, to evaluate or save it. All ranks enter.
+        """Put the average into the model inside the block, to evaluate or save it. All ranks enter.
 
-        Training goes on after it as if nothing had been.
+        Afterwards training continues as if the block had not been there.
         """
-        self._check_not_lent("averaged")
-        model = self._settled_model()
+        self._check_usable("averaged")
+        self._gossip.drain()
+        model = self._read()
         own, buffers = self._parameters.new(), self._buffers.new()
-        self._take_average(model)
-        self._lent = own
+        self._write_average(model)
+        self._own = own
         try:
             yield
         finally:
-            self._lent = None
+            self._own = None
             self._parameters.write(own)
             self._buffers.write(buffers)
 
-    def _check_not_lent(self, what: str) -> None:
-        if self._lent is not None:
+    def _check_usable(self, what: str) -> None:
+        if self._own is not None:
             raise ValueError(f"{what} inside averaged(): the model holds the average there, leave it first")
-
-    def _settled_model(self) -> Tensor:
         self._connections.check_open()
-        self._gossip.drain()
-        return self._read()
 
-    def _take_average(self, x: Tensor) -> Tensor:
-        average = self._connections.everyone.average(torch.cat([x, self._buffers.new().to(x.device)]))
+    def _write_average(self, x: Tensor) -> Tensor:
+        average = self._live_ranks.average(torch.cat([x, self._buffers.new().to(x.device)]))
         mean, buffers = torch.split(average, [self._parameters.numel, self._buffers.numel])
         self._parameters.write(mean)
         self._buffers.write(buffers)
@@ -173,38 +165,36 @@ class GossipOptimizer(Optimizer):
     @property
     def events(self) -> tuple[GossipEvent, ...]:
         """What has happened to this rank besides training, oldest first."""
-        return tuple(self._journal.events)
+        return tuple(self._gossip.events.all)
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """The ranks it talks to, less those that are lost."""
+        """The neighbours of this rank, without those that are lost."""
         return self._gossip.estimates.ranks
 
     @property
     def description(self) -> str:
-        """What it does, in a few words."""
+        """Algorithm, topology and compressor."""
         return f"gossip {self._settings.algorithm}, {self.topology.name}, {self._settings.chosen_compressor}"
 
     def statistics(self) -> GossipStatistics:
         """Return what gossip has cost this rank so far."""
-        return self._meter.read(self._gossip.step, self.topology.num_ranks, self._parameters.numel)
+        return self._gossip.meter.read(self._gossip.step, self.topology.num_ranks, self._parameters.numel)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the inner optimizer's state and that of gossip, of this rank. Between steps, on every rank."""
         self._connections.check_open()
         gossip = checkpoint.save(self._gossip, self.topology, self._settings, self._connections.rank)
-        own = self._parameters.new() if self._lent is None else self._lent
-        moved = own.cpu() if self._gossip.is_between_exchanges else None
+        own = self._parameters.new() if self._own is None else self._own
+        moved = own.cpu() if self._gossip.is_between_rounds else None
         return {"optimizer": self.inner.state_dict(), "gossip": {**gossip, "moved": moved}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from a state, to the bit; all ranks call it, each with its own. Writes the model's parameters too."""
-        self._check_not_lent("load_state_dict")
-        self._connections.check_open()
-        state = state_dict.get("gossip") if isinstance(state_dict, Mapping) else None
-        reason = checkpoint.misfit(state, self._gossip, self.topology, self._settings, self._connections.rank)
-        self._connections.check_that_all_fit(reason, -1 if reason or state is None else int(state["step"]))
-        assert state is not None
+        """Resume from a state with the same bits; all ranks call it, each with its own. Also writes the parameters."""
+        self._check_usable("load_state_dict")
+        state = state_dict.get("gossip", {}) if isinstance(state_dict, Mapping) else {}
+        misfit = checkpoint.misfit(state, self._gossip, self.topology, self._settings, self._connections.rank)
+        self._live_ranks.check_state(misfit, int(state["step"]) if misfit is None else -1)
         self.inner.load_state_dict(state_dict["optimizer"])
         self._share_with_inner()
         self._gossip.load(state)
@@ -218,5 +208,6 @@ class GossipOptimizer(Optimizer):
         It waits for the others, ``timeout_s`` at most, since they may still be reading the last message.
         """
         self._gossip.stop()
-        self._connections.close(min(self._settings.timeout_s, _PARTING_S if self._gossip.has_lost else math.inf))
-        self._gossip.leave()
+        lost = self._gossip.neighbourhood.lost
+        self._connections.close(min(self._settings.timeout_s, _PATIENCE_AFTER_LOSS_S if lost else math.inf))
+        self._gossip.neighbourhood.close()

@@ -1,31 +1,116 @@
-"""The mixing matrix: who is joined to whom, and how much each counts."""
+"""Topologies: the named graphs, for any number of ranks, and the mixing matrix."""
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from headway.gossip.graphs import GRAPHS, Neighbours
-
+Neighbours = tuple[tuple[int, ...], ...]
+"""For each rank, its neighbours, ascending."""
 Matrix = npt.NDArray[np.float64]
 _EXACT = 1e-6
-"""By so much a row may miss 1, or an entry its mirror image: what a matrix in float32 does."""
+"""Tolerance for the sum of a row, and for symmetry: that of a matrix in float32."""
+
+
+def ring(num_ranks: int) -> Neighbours:
+    """Join each rank to the next and the previous one.
+
+    >>> ring(4)
+    ((1, 3), (0, 2), (1, 3), (0, 2))
+    """
+    return _shifted(num_ranks, (1,))
+
+
+def torus(num_ranks: int) -> Neighbours:
+    """Join each rank to the four next to it in the squarest grid of all ranks; a prime number of ranks is a ring.
+
+    >>> torus(6)[0]
+    (1, 2, 3)
+    """
+    num_rows = max(n for n in range(1, math.isqrt(num_ranks) + 1) if num_ranks % n == 0)
+    num_columns = num_ranks // num_rows
+
+    def next_to(rank: int) -> set[int]:
+        row, column = divmod(rank, num_columns)
+        across = {row * num_columns + (column + shift) % num_columns for shift in (-1, 1)}
+        return across | {(row + shift) % num_rows * num_columns + column for shift in (-1, 1)}
+
+    return _sorted([next_to(rank) for rank in range(num_ranks)])
+
+
+def exponential(num_ranks: int) -> Neighbours:
+    """Join each rank to those 1, 2, 4, 8 ... before and after it.
+
+    >>> exponential(8)[0]
+    (1, 2, 4, 6, 7)
+    """
+    return _shifted(num_ranks, [1 << power for power in range(max(num_ranks - 1, 1).bit_length())])
+
+
+def complete(num_ranks: int) -> Neighbours:
+    """Join each rank to all others."""
+    return _sorted([set(range(num_ranks)) for _ in range(num_ranks)])
+
+
+def star(num_ranks: int) -> Neighbours:
+    """Join each rank to rank 0."""
+    return _sorted([set(range(num_ranks)) if rank == 0 else {0} for rank in range(num_ranks)])
+
+
+_MOST_CHECKED = 9
+_REGISTERED: dict[str, Callable[[int], Neighbours]] = {
+    "ring": ring,
+    "torus": torus,
+    "exponential": exponential,
+    "complete": complete,
+    "star": star,
+}
+GRAPHS: Mapping[str, Callable[[int], Neighbours]] = MappingProxyType(_REGISTERED)
+"""The named graphs."""
+
+
+def register_topology(name: str, graph: Callable[[int], Neighbours]) -> None:
+    """Make a graph known by a name; all ranks do so. It gets Metropolis weights.
+
+    Args:
+        name: The name, for ``topology=``.
+        graph: Takes the number of ranks to the neighbours of each, ascending.
+
+    Raises:
+        ValueError: The name is taken, or the graph of some number of ranks up to 9 is not symmetric or not connected.
+    """
+    if _REGISTERED.get(name, graph) is not graph:
+        raise ValueError(f"there is a topology {name!r} already: choose another name")
+    for num_ranks in range(1, _MOST_CHECKED + 1):
+        Topology(name, metropolis(graph(num_ranks)))
+    _REGISTERED[name] = graph
+
+
+def _shifted(num_ranks: int, shifts: tuple[int, ...] | list[int]) -> Neighbours:
+    both_ways = [sign * shift for shift in shifts for sign in (-1, 1)]
+    return _sorted([{(rank + shift) % num_ranks for shift in both_ways} for rank in range(num_ranks)])
+
+
+def _sorted(joined: list[set[int]]) -> Neighbours:
+    return tuple(tuple(sorted(ranks - {rank})) for rank, ranks in enumerate(joined))
 
 
 @dataclass(frozen=True, eq=False)
 class Topology:
     """A symmetric, doubly stochastic matrix W, with W_ij > 0 on the edges of a connected graph.
 
-    Gossip with W brings models together by ρ = max(|λ₂|, |λ_N|) a step; the spectral gap is 1 - ρ.
+    A round with W shrinks the distance of models from their mean by ρ = max(|λ₂|, |λ_N|); the spectral gap is 1 - ρ.
 
     Args:
-        name: Of the graph, or "matrix".
+        name: Name of the graph, or "matrix".
         weights: W.
     """
 
@@ -43,13 +128,17 @@ class Topology:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """For each rank, those it is joined to, ascending."""
+        """For each rank, its neighbours, ascending."""
         edges = self.weights > 0
         return tuple(tuple(int(peer) for peer in np.flatnonzero(row) if peer != rank) for rank, row in enumerate(edges))
 
+    def weights_at(self, rank: int) -> dict[int, float]:
+        """Return W_ij of each neighbour j of a rank i."""
+        return {peer: float(self.weights[rank, peer]) for peer in self.neighbours[rank]}
+
     @property
     def degree(self) -> int:
-        """The most neighbours that a rank has."""
+        """The largest number of neighbours of a rank."""
         return max(map(len, self.neighbours))
 
     @cached_property
@@ -59,12 +148,12 @@ class Topology:
 
     @property
     def rho(self) -> float:
-        """ρ = max(|λ₂|, |λ_N|); 0 for a rank alone."""
+        """ρ = max(|λ₂|, |λ_N|); 0 for a single rank."""
         return float(np.abs(self._eigenvalues).max(initial=0.0))
 
     @property
     def spectral_gap(self) -> float:
-        """1 - ρ: 1 is agreement in one step, near 0 is hardly any mixing."""
+        """1 - ρ: 1 is agreement in one round, near 0 is hardly any mixing."""
         return 1 - self.rho
 
     @property
@@ -79,7 +168,7 @@ class Topology:
 
     @property
     def fingerprint(self) -> int:
-        """A number that is the same for the same matrix, to seven digits."""
+        """A number that depends on the matrix, to seven digits."""
         return zlib.crc32(np.round(self.weights, 7).tobytes())
 
     def __str__(self) -> str:
@@ -87,12 +176,12 @@ class Topology:
 
 
 def topology_of(given: Topology | str | Any, num_ranks: int) -> Topology:
-    """Return the topology a user means.
+    """Return the topology that an argument of `wrap` stands for.
 
     Args:
         given: "ring", "torus", "exponential", "complete", "star"; a matrix, as nested lists, array or tensor; or a
             networkx graph, whose nodes are the ranks. Graphs get Metropolis weights.
-        num_ranks: How many ranks there are.
+        num_ranks: Number of ranks.
 
     >>> print(topology_of("ring", 8))
     ring of 8, degree 2, spectral gap 0.195
@@ -113,7 +202,7 @@ def topology_of(given: Topology | str | Any, num_ranks: int) -> Topology:
 
 
 def metropolis(neighbours: Neighbours) -> Matrix:
-    """Return W_ij = 1 / (1 + max(dᵢ, dⱼ)) on edges, and on the diagonal what is left: doubly stochastic on any graph.
+    """Return W_ij = 1 / (1 + max(dᵢ, dⱼ)) on edges, and the rest on the diagonal: doubly stochastic on any graph.
 
     >>> metropolis(((1,), (0, 2), (1,))).round(2).tolist()
     [[0.67, 0.33, 0.0], [0.33, 0.33, 0.33], [0.0, 0.33, 0.67]]
@@ -156,11 +245,11 @@ def _neighbours_in(graph: Any, num_ranks: int) -> Neighbours:
         one, other = edge[:2]
         joined[one].add(other)
         joined[other].add(one)
-    return tuple(tuple(sorted(peers - {rank})) for rank, peers in enumerate(joined))
+    return _sorted(joined)
 
 
 def _as_matrix(given: Any) -> Matrix:
-    """Return a matrix as it was meant: what float32 has rounded would add up over many steps."""
+    """Return an exactly doubly stochastic matrix: errors of float32 would add up over many rounds."""
     try:
         weights: Matrix = np.array(given.tolist() if hasattr(given, "tolist") else given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -176,15 +265,15 @@ def _as_matrix(given: Any) -> Matrix:
 
 
 def _check(weights: Matrix) -> None:
-    """Raise unless W is what gossip needs; say which rank is at fault."""
+    """Raise unless W is what gossip needs, and name the rank at fault."""
     if weights.ndim != 2 or weights.shape[0] != weights.shape[1] or not len(weights):
         raise ValueError(f"the matrix has shape {weights.shape}, but must have a row and a column for each rank")
     if not np.isfinite(weights).all() or (weights < 0).any():
         rank, peer = np.argwhere(~(weights >= 0) | ~np.isfinite(weights))[0]
         raise ValueError(f"the weight of rank {peer} at rank {rank} is {weights[rank, peer]}, but must be 0 or more")
-    odd = np.argwhere(np.abs(weights - weights.T) > _EXACT)
-    if len(odd):
-        rank, peer = odd[0]
+    asymmetric = np.argwhere(np.abs(weights - weights.T) > _EXACT)
+    if len(asymmetric):
+        rank, peer = asymmetric[0]
         raise ValueError(
             f"ranks {rank} and {peer} give each other the weights {weights[rank, peer]:g} and {weights[peer, rank]:g}: "
             "the matrix must be symmetric"

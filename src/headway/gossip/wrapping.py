@@ -1,4 +1,4 @@
-"""The one line in a training script."""
+"""`headway.gossip.wrap`: the one line in a training script."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from headway.collectives.executor import DEFAULT_TIMEOUT_S
-from headway.compress import PlainCompressor
-from headway.gossip.buffers import MixedBuffers
+from headway.compress import Compressor
 from headway.gossip.connections import Connections
-from headway.gossip.core import Gossip
-from headway.gossip.events import Journal
-from headway.gossip.flat import CARRIED, FlatView
+from headway.gossip.edge import MessageLayout
+from headway.gossip.flat import CARRIED, FlatView, MixedBuffers
+from headway.gossip.gossip import Gossip
+from headway.gossip.live_ranks import LiveRanks, RollCall
+from headway.gossip.monitoring import GossipEvents
 from headway.gossip.neighbourhood import Neighbourhood
 from headway.gossip.optimizer import GossipOptimizer
-from headway.gossip.settings import Settings
-from headway.gossip.statistics import Meter
+from headway.gossip.settings import GossipSettings
 from headway.gossip.topology import Topology, topology_of
 from headway.kernels import warm_up
 
@@ -32,7 +32,7 @@ def wrap(
     optimizer: Optimizer,
     algorithm: str = "dcd",
     topology: str | Topology | Any = "ring",
-    compressor: PlainCompressor | Literal["auto"] | None = "auto",
+    compressor: Compressor | Literal["auto"] | None = "auto",
     *,
     consensus_step: float | None = None,
     local_steps: int = 1,
@@ -44,26 +44,26 @@ def wrap(
 ) -> GossipOptimizer:
     """Train decentralised: return an optimizer whose step also mixes the model with those of neighbours.
 
-    Every rank calls it, with a model of the same shape and without DDP; models start as that of rank 0.
+    Every rank calls it, with a model of the same shape and without DDP; all models start as that of rank 0.
 
     Args:
         model: The bare model.
-        optimizer: Any, over parameters of the model; its step is the local update.
+        optimizer: Any optimizer over parameters of the model; its step is the local update.
         algorithm: "dcd" (differences), "ecd" (extrapolations), "choco" (any compressor), "dpsgd" (uncompressed), or
-            "naive" (what not to do).
+            "naive" (a negative control).
         topology: "ring", "torus", "exponential", "complete", "star"; a symmetric, doubly stochastic matrix; or a
             networkx graph.
-        compressor: One of `headway.compress` without a memory: `StochasticQuantizer`, `RandomK`; with choco also
-            `TopK` and `Sign`. None sends full precision; "auto" is 8 bits, for choco 4, for dpsgd None.
-        consensus_step: γ_c of choco, in (0, 1]; by default according to the compressor.
-        local_steps: Steps to an exchange: with more than one, less is sent, and the messages of one may travel during
-            the local steps before the next.
+        compressor: A compressor of `headway.compress` without a memory: `StochasticQuantizer`, `RandomK`; with choco
+            also `TopK` and `Sign`. None sends full precision; "auto" is 8 bits, for choco 4, for dpsgd None.
+        consensus_step: γ_c of choco, in (0, 1]; by default it depends on the compressor.
+        local_steps: Steps in each round. With more than one, less is sent, and the messages of a round may travel
+            during the local steps before the next.
         memory: "lean" keeps one sum for all neighbours, "resilient" a replica of each, so that training goes on when
             one is lost; "auto" is resilient up to four neighbours. dpsgd and naive need no replicas for that.
-        buffer_interval: Exchanges between mixing floating buffers, such as batch norm's statistics; 0 for never.
-        seed: Of random numbers; the same on all ranks.
+        buffer_interval: Rounds between mixing floating-point buffers, such as batch norm's statistics; 0 for never.
+        seed: Seed of the compressor's noise; the same on all ranks.
         timeout_s: How long a neighbour may keep this rank waiting before it is given up.
-        group: Whose ranks take part; all by default.
+        group: Ranks that take part; all by default.
 
     Returns:
         The optimizer: also ``consensus_distance()``, ``average_()``, ``averaged()``, ``statistics()``, ``events``,
@@ -72,7 +72,7 @@ def wrap(
     **Memory**: 4 bytes a parameter for each of: the model; a second copy (naive, choco) or two (ecd); the sum over
     neighbours, and with replicas one for each; three to work in; and two messages from and to each neighbour.
     """
-    settings = Settings(
+    settings = GossipSettings(
         algorithm=algorithm,
         compressor=compressor,
         consensus_step=consensus_step,
@@ -103,46 +103,44 @@ def wrap(
 
 def _assemble(
     connections: Connections,
-    settings: Settings,
+    settings: GossipSettings,
     topology: Topology,
     optimizer: Optimizer,
     parameters: FlatView,
     buffers: FlatView,
 ) -> GossipOptimizer:
-    x, device, rank = parameters.new(), parameters.device, connections.rank
+    """Build from the bottom up: sizes of messages, neighbourhood, gossip, optimizer."""
+    x, rank, weights = parameters.new(), connections.rank, topology.weights_at(connections.rank)
     compressor = settings.compressor_for(x)
     settings.warn_of_noise(topology, compressor)
-    journal, meter = Journal(), Meter()
-    estimates = settings.make_estimates(topology, rank, x.numel(), device)
-    weights = {peer: float(topology.weights[rank, peer]) for peer in topology.neighbours[rank]}
+    layout = MessageLayout(
+        payload_bytes=compressor.num_bytes(x.numel()),
+        buffer_bytes=4 * buffers.numel,
+        buffer_interval=settings.buffer_interval,
+    )
+    events = GossipEvents()
+    neighbourhood = Neighbourhood(
+        connections.wire, connections.note_wire, weights, layout.num_bytes, settings.timeout_s
+    )
     gossip = Gossip(
         rank,
-        settings.make_algorithm(x.numel(), device, compressor),
-        estimates,
+        settings,
+        settings.make_algorithm(x.numel(), x.device, compressor),
+        settings.make_estimates(topology, rank, x.numel(), x.device),
         compressor,
-        MixedBuffers(buffers, weights, settings.buffer_interval),
-        settings.local_steps,
-        settings.seed,
-        journal,
-        meter,
-    )
-    gossip.join(
-        Neighbourhood(
-            connections.wire,
-            connections.word_wire,
-            weights,
-            gossip.num_bytes,
-            settings.timeout_s,
-            gossip.go_on_without,
-        )
+        layout,
+        MixedBuffers(buffers, weights),
+        neighbourhood,
+        events,
     )
     gossip.start(x)
-    connections.meet(lambda: (estimates.ranks, tuple(set(weights) - set(estimates.ranks))), journal)
-    return GossipOptimizer(optimizer, parameters, buffers, gossip, connections, topology, settings, journal, meter)
+    roll_call = RollCall(connections.note_wire, rank, connections.num_ranks, connections.all_ranks_timeout_s)
+    live_ranks = LiveRanks(connections.executor, roll_call, neighbourhood, events)
+    return GossipOptimizer(optimizer, parameters, buffers, gossip, live_ranks, connections, topology, settings)
 
 
 def _moved_parameters(model: Module | Any, optimizer: Optimizer | Any) -> dict[str, Parameter]:
-    """Return the parameters that the optimizer moves, by name, in the model's order; frozen ones stay as they are."""
+    """Return the parameters that the optimizer moves, by name, in the model's order; frozen ones are left out."""
     if not isinstance(model, Module) or not isinstance(optimizer, Optimizer):
         kinds = f"{type(model).__name__} and {type(optimizer).__name__}"
         raise ValueError(f"wrap takes a model and its optimizer, in this order, not {kinds}")

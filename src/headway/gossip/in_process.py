@@ -1,4 +1,4 @@
-"""All ranks in one process, without a network."""
+"""Gossip of all ranks in one process, without a network."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from headway.compress import PlainCompressor
-from headway.gossip.settings import Settings
+from headway.compress import Compressor
+from headway.gossip.settings import GossipSettings
 from headway.gossip.topology import Topology, topology_of
 from headway.kernels import noise_key
 
 
-class Together:
-    """What an algorithm learns, apart from how long it takes: the steps of `wrap` with ``memory="lean"``, to the bit.
+class InProcessGossip:
+    """Takes the steps of `wrap` with ``memory="lean"``, to the bit, to see how an algorithm learns.
 
     Args:
-        x: The model that all ranks start from, flat.
-        num_ranks: How many there are.
+        x: Flat model that all ranks start from.
+        num_ranks: Number of ranks.
         algorithm: As for `wrap`.
         topology: As for `wrap`.
         compressor: As for `wrap`.
@@ -26,7 +26,7 @@ class Together:
         local_steps: As for `wrap`.
         seed: As for `wrap`.
 
-    >>> ranks = Together(torch.zeros(3), num_ranks=4, algorithm="dpsgd")
+    >>> ranks = InProcessGossip(torch.zeros(3), num_ranks=4, algorithm="dpsgd")
     >>> ranks.step(torch.eye(4, 3))
     >>> ranks.step(torch.zeros(4, 3))
     >>> ranks.models[0]
@@ -39,13 +39,13 @@ class Together:
         num_ranks: int,
         algorithm: str = "dcd",
         topology: str | Topology | Any = "ring",
-        compressor: PlainCompressor | Literal["auto"] | None = "auto",
+        compressor: Compressor | Literal["auto"] | None = "auto",
         *,
         consensus_step: float | None = None,
         local_steps: int = 1,
         seed: int = 0,
     ) -> None:
-        settings = Settings(
+        settings = GossipSettings(
             algorithm=algorithm,
             compressor=compressor,
             consensus_step=consensus_step,
@@ -56,19 +56,19 @@ class Together:
         self.topology = topology_of(topology, num_ranks)
         self.num_steps = 0
         self.models = x.repeat(num_ranks, 1)
-        """Of all ranks, a row each."""
+        """The models of all ranks, a row each."""
         self._local_steps = local_steps
         self._seed = seed
         self._compressor = settings.compressor_for(x)
         ranks = range(num_ranks)
         self._algorithms = [settings.make_algorithm(x.numel(), x.device, self._compressor) for _ in ranks]
         self._estimates = [settings.make_estimates(self.topology, rank, x.numel(), x.device) for rank in ranks]
-        for algorithm_of_rank, estimates in zip(self._algorithms, self._estimates, strict=True):
-            algorithm_of_rank.start(x)
-            estimates.start(x)
+        for rank in ranks:
+            self._algorithms[rank].start(x)
+            self._estimates[rank].start(x)
 
     def step(self, updates: Tensor) -> None:
-        """Let each rank make its local update, a row each (-γ g for SGD), and if it is time all of them gossip."""
+        """Apply the local update of each rank, a row each (-γ g for SGD), and hold a round if one is due."""
         self.num_steps += 1
         self.models = self.models + updates
         if self.num_steps % self._local_steps:
@@ -83,10 +83,11 @@ class Together:
             self.models[rank] = algorithm.x
 
     def _send(self, rank: int, model: Tensor) -> Tensor:
+        """Return what a rank sends, as its neighbours decode it."""
         algorithm, key = self._algorithms[rank], noise_key(self._seed, self.num_steps // self._local_steps, rank)
-        wanted = algorithm.propose(model.clone(), self._estimates[rank])
+        proposed = algorithm.propose(model.clone(), self._estimates[rank])
         message = torch.empty(self._compressor.num_bytes(model.numel()), dtype=torch.uint8, device=model.device)
-        self._compressor.encode(wanted, key, out=message)
+        self._compressor.encode(proposed, key, out=message)
         sent = torch.empty_like(model)
         self._compressor.decode(message, key, out=sent)
         algorithm.settle(sent)

@@ -1,16 +1,54 @@
-"""What theory promises, by the functions of the benchmark: all ranks in one process, other data on each of them."""
+"""All ranks in one process: the steps of `wrap` to the bit, and the convergence that theory promises."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from benchmarks.gossip_rate import NUMEL, descend, distances, logistic, quadratic, steps_to
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
+from headway import gossip
 from headway.compress import StochasticQuantizer
-from headway.gossip import Together
+from headway.gossip import InProcessGossip
+from tests.gossip.problem import Quadratic, flat
+
+ALGORITHMS = ("dpsgd", "naive", "dcd", "ecd", "choco")
+RATE = 1 / 16
+
+
+@pytest.mark.pool
+@pytest.mark.parametrize(("algorithm", "local_steps"), [*((name, 1) for name in ALGORITHMS), ("dcd", 3), ("choco", 2)])
+def test_wrap_takes_the_same_steps_to_the_bit(pool, algorithm, local_steps):
+    assert all(pool.run(compare_with_wrap, algorithm, local_steps, num_ranks=4))
+
+
+def compare_with_wrap(algorithm: str, local_steps: int) -> bool:
+    """With a learning rate that is a power of two, so that the update itself is not rounded."""
+    model = Quadratic(dist.get_rank())
+    optimizer = gossip.wrap(
+        model,
+        torch.optim.SGD(model.parameters(), lr=RATE),
+        algorithm=algorithm,
+        local_steps=local_steps,
+        memory="lean",
+        seed=3,
+        timeout_s=20,
+    )
+    ranks = InProcessGossip(flat(model), dist.get_world_size(), algorithm, local_steps=local_steps, seed=3)
+    for _ in range(20):
+        optimizer.zero_grad()
+        model().backward()
+        update = -RATE * torch.cat([parameter.grad for parameter in model.parameters()])
+        updates = [torch.empty_like(update) for _ in range(dist.get_world_size())]
+        dist.all_gather(updates, update)
+        optimizer.step()
+        ranks.step(torch.stack(updates))
+    same = torch.equal(flat(model), ranks.models[dist.get_rank()])
+    optimizer.close()
+    return same
 
 
 @pytest.mark.parametrize(("problem", "rate"), [(quadratic, 0.2), (logistic, 1.0)])
@@ -33,7 +71,10 @@ def test_naive_compression_has_a_floor_that_dcd_and_ecd_do_not_have(problem, rat
 def test_dcd_with_one_bit_diverges_on_a_ring_where_choco_does_not():
     norms = {
         algorithm: descend(
-            Together(torch.zeros(NUMEL), 8, algorithm, "ring", StochasticQuantizer(bits=1)), *quadratic(8), 0.1, 300
+            InProcessGossip(torch.zeros(NUMEL), 8, algorithm, "ring", StochasticQuantizer(bits=1)),
+            *quadratic(8),
+            0.1,
+            300,
         )
         for algorithm in ("dcd", "choco")
     }
@@ -45,7 +86,7 @@ def test_four_times_the_workers_need_a_quarter_of_the_steps():
     """The rate 1/sqrt(NT): each number of workers has the learning rate that is best for it."""
     steps = {}
     for num_ranks, rate in ((4, 0.04), (16, 0.16)):
-        ranks = Together(torch.zeros(NUMEL), num_ranks, "dcd", "ring", StochasticQuantizer(bits=8))
+        ranks = InProcessGossip(torch.zeros(NUMEL), num_ranks, "dcd", "ring", StochasticQuantizer(bits=8))
         norms = descend(ranks, *logistic(num_ranks, batch=1), rate, 800)
         assert norms[0] > 0.3
         steps[num_ranks] = steps_to(norms, 0.07)
@@ -81,7 +122,7 @@ def accuracy(algorithm: str | None, compressor: StochasticQuantizer | None) -> f
         return torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, list(model.parameters()))])
 
     mean = nn.utils.parameters_to_vector(model.parameters()).detach()
-    ranks = None if algorithm is None else Together(mean, 8, algorithm, "ring", compressor)
+    ranks = None if algorithm is None else InProcessGossip(mean, 8, algorithm, "ring", compressor)
     for _ in range(250):
         if ranks is None:
             mean = mean - 0.2 * torch.stack([gradient_at(mean) for _ in range(8)]).mean(dim=0)
