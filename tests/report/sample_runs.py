@@ -1,19 +1,22 @@
-"""Run directories as training would leave them: written through the real event log, with real decisions and fronts."""
+"""Run directories as training would leave them, written by the real event log, with real decisions and fronts."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from headway.exchange import Plan
+from headway.collectives import Collective
+from headway.compress import TopK
+from headway.exchange import PLAIN, Description, GatherExchange, Plan, register, unregister
 from headway.network import Link
 from headway.report import VERSION, EventLog
 from headway.report.recorder import write_config
-from headway.tuner import Decision, Front, describe, pareto_front
+from headway.tuner import Decision, Front, pareto_front
 
-PLAIN = Plan(exchange="dense", algorithm="native", fusion="bucket")
 NUM_RANKS = 4
 NUM_PARAMETERS = 1_663_370
 OWN_S = 0.045
@@ -24,7 +27,8 @@ PHASES = {
     60: Link(latency_s=0.004, bandwidth_bps=2.5e7),
 }
 """The emulated network changes twice."""
-LOOKS = {
+GOSSIP = "gossip choco, ring, 4 bits"
+CAUSES = {
     4: ("start", 0.15),
     10: ("warm-up", 1.2),
     18: ("gain", 1.2),
@@ -34,7 +38,7 @@ LOOKS = {
     63: ("bandwidth", 0.7),
     75: ("gain", 0.45),
 }
-"""Steps at which the adaptive run looks at its plans, why, and how much the time of a step weighs."""
+"""Steps at which the adaptive run compares its plans, the cause, and the weight of the step time."""
 ABOUT = {
     "workload": "fashion",
     "model": "cnn",
@@ -46,7 +50,7 @@ ABOUT = {
 
 
 class Writer:
-    """A training loop that does not train: it keeps the clock and writes what a recorder would write."""
+    """A training loop without training: it keeps the clock and writes what a recorder would write."""
 
     def __init__(self, folder: Path, *, method: str | None, num_steps: int, seed: int = 0, **about) -> None:
         about = {**ABOUT, "method": method, "num_steps": num_steps, **about}
@@ -60,11 +64,11 @@ class Writer:
     def write(self, kind: str, **fields) -> None:
         self.log.write(kind, time_s=self.time_s, **fields)
 
-    def train(self, *, step_s: float, teaches: float, **fields) -> None:
+    def train(self, *, step_s: float, progress: float, **fields) -> None:
         self.step += 1
         step_s *= float(self.random.lognormal(0, 0.07))
         self.time_s += step_s
-        self.loss += (0.35 - self.loss) * 0.06 * teaches
+        self.loss += (0.35 - self.loss) * 0.06 * progress
         loss = self.loss * float(self.random.lognormal(0, 0.08))
         common = {"lr": 0.05, "dense_bytes": DENSE_BYTES, "num_exchanges": 1, "compress_s": 0.0, "wait_s": 0.004}
         self.write("step", **{"step": self.step, "step_s": step_s, "loss": loss, **common, **fields})
@@ -72,7 +76,7 @@ class Writer:
     def evaluate(self) -> None:
         self.write("evaluation", step=self.step, loss=0.96 * self.loss, accuracy=0.1 + 0.83 * (2.3 - self.loss) / 1.95)
 
-    def tell_ranks(self, *, num_steps: int, compress_s: float, transfer_s: float, step_s: float) -> None:
+    def write_ranks(self, *, num_steps: int, compress_s: float, transfer_s: float, step_s: float) -> None:
         shares = 1 + 0.5 * np.arange(NUM_RANKS) / NUM_RANKS
         self.write(
             "ranks",
@@ -89,29 +93,35 @@ class Writer:
         self.log.close()
 
 
-def write_adaptive(folder: Path, *, num_steps: int = 90, method: str | None = "adaptive", seed: int = 1) -> Path:
-    """A run that decides eight times on a network that changes twice; more steps stretch it."""
-    run = Writer(folder, method=method, num_steps=num_steps, seed=seed)
+def write_adaptive(
+    folder: Path, *, num_steps: int = 90, method: str | None = "adaptive", gather: str = "allgather_topk"
+) -> Path:
+    """Write a run with eight decisions on a network that changes twice; more steps stretch it.
+
+    Its plans are dense, quantized, STAR top-k, and an exchange by all-gather.
+    """
+    run = Writer(folder, method=method, num_steps=num_steps, seed=1)
     stretch = max(1, num_steps // 90)
     phases = {step * stretch: link for step, link in PHASES.items()}
-    looks = {step * stretch: look for step, look in LOOKS.items()}
+    causes = {step * stretch: cause for step, cause in CAUSES.items()}
     plan, believed, link_before = PLAIN, PHASES[0], PHASES[0]
     for step in range(num_steps):
         if step in phases:
             link = phases[step]
             run.write("phase", step=step, name=f"phase {list(phases).index(step) + 1}", **vars(link))
         estimate = _blend(believed, link, 0.5 / stretch)
-        if step in looks:
-            decision = _decide(step, *looks[step], plan, link_before, estimate)
+        if step in causes:
+            decision = _decide(step, *causes[step], plan, link_before, estimate, gather)
             plan, link_before = decision.plan, estimate
             run.write("decision", **decision.as_dict())
         believed = estimate
         compress_s, transfer_s = _cost(plan, link)
         run.train(
             step_s=OWN_S + compress_s + transfer_s,
-            teaches=_gain(plan),
-            plan=describe(plan),
-            ratio=plan.ratio if plan.sends_some else 1.0,
+            progress=_gain(plan),
+            exchange=plan.exchange,
+            plan=plan.label,
+            ratio=plan.sent_ratio,
             gain=_gain(plan) * float(run.random.lognormal(0, 0.03)),
             latency_s=believed.latency_s if step else math.nan,
             bandwidth_bps=believed.bandwidth_bps * float(run.random.lognormal(0, 0.02)) if step else math.nan,
@@ -119,13 +129,13 @@ def write_adaptive(folder: Path, *, num_steps: int = 90, method: str | None = "a
             compress_s=compress_s,
             transfer_s=transfer_s,
         )
-        _look_around(run, compress_s, transfer_s, every=15 * stretch)
+        _evaluate(run, compress_s, transfer_s, every=15 * stretch)
     run.end()
     return folder
 
 
 def write_ddp(folder: Path, *, num_steps: int = 90, method: str | None = "ddp") -> Path:
-    """Plain DDP on the same network: nobody decides, and nothing is known of the link."""
+    """Write a run of plain DDP on the same network, without decisions or estimates of the link."""
     run = Writer(folder, method=method, num_steps=num_steps, seed=2)
     for step in range(num_steps):
         if step in PHASES:
@@ -134,7 +144,8 @@ def write_ddp(folder: Path, *, num_steps: int = 90, method: str | None = "ddp") 
         _, transfer_s = _cost(PLAIN, link)
         run.train(
             step_s=OWN_S + transfer_s,
-            teaches=1,
+            progress=1,
+            exchange="dense",
             plan="plain DDP",
             ratio=None,
             gain=None,
@@ -143,16 +154,16 @@ def write_ddp(folder: Path, *, num_steps: int = 90, method: str | None = "ddp") 
             wire_bytes=DENSE_BYTES,
             transfer_s=transfer_s,
         )
-        _look_around(run, 0.0, transfer_s, every=15)
+        _evaluate(run, 0.0, transfer_s, every=15)
     run.end()
     return folder
 
 
 def write_gossip(folder: Path, *, num_steps: int = 90, reason: str | None = "stopped") -> Path:
-    """Gossip: no plans, no link, no evaluation, but a notice. Without a reason it has no end."""
+    """Write a gossip run, with a notice and no plans, link or evaluations. Without a reason it has no end."""
     run = Writer(folder, method="gossip", num_steps=num_steps, seed=3)
     for step in range(num_steps):
-        run.train(step_s=0.11, teaches=0.8, plan="choco 4 bits on a ring", wire_bytes=DENSE_BYTES // 12, ratio=None,
+        run.train(step_s=0.11, progress=0.8, exchange=GOSSIP, plan=GOSSIP, wire_bytes=DENSE_BYTES // 12, ratio=None,
                   gain=None, latency_s=None, bandwidth_bps=None, transfer_s=0.06, compress_s=0.006)  # fmt: skip
         if step == 20:
             run.write("notice", step=step, text="the step of gossip is 0.31 from now on")
@@ -162,11 +173,35 @@ def write_gossip(folder: Path, *, num_steps: int = 90, reason: str | None = "sto
     return folder
 
 
-def _look_around(run: Writer, compress_s: float, transfer_s: float, *, every: int) -> None:
+@contextmanager
+def registered_exchange(*, name: str, label: str, hue: float | None) -> Iterator[None]:
+    """Register a new exchange, for as long as the context lasts."""
+
+    class NewExchange(GatherExchange):
+        description = Description(
+            name=name,
+            label=label,
+            summary="a top-k of my own",
+            collectives=(Collective.ALL_GATHER,),
+            value_formats=("fp32", "int8"),
+            hue=hue,
+        )
+
+        def compressor(self, shape):
+            return TopK(self.plan.ratio, self.plan.values)
+
+    register(NewExchange)
+    try:
+        yield
+    finally:
+        unregister(name)
+
+
+def _evaluate(run: Writer, compress_s: float, transfer_s: float, *, every: int) -> None:
     if run.step % every == 0:
         run.evaluate()
         step_s = OWN_S + compress_s + transfer_s
-        run.tell_ranks(num_steps=every, compress_s=compress_s, transfer_s=transfer_s - 0.01, step_s=step_s)
+        run.write_ranks(num_steps=every, compress_s=compress_s, transfer_s=transfer_s - 0.01, step_s=step_s)
 
 
 def _blend(a: Link, b: Link, share: float) -> Link:
@@ -174,23 +209,22 @@ def _blend(a: Link, b: Link, share: float) -> Link:
     return Link(**mixed)
 
 
-def _candidates() -> list[Plan]:
+def _candidates(gather: str) -> list[Plan]:
     ratios = np.geomspace(0.001, 0.1, 14)
     plans = [PLAIN, Plan(exchange="quantized", algorithm="ring", fusion="bucket")]
     for ratio in ratios:
         for values in ("fp32", "int8"):
-            plans.append(Plan(exchange="allgather_topk", ratio=float(ratio), algorithm="ring", values=values,
-                              fusion="step"))  # fmt: skip
+            plans.append(Plan(exchange=gather, ratio=float(ratio), algorithm="ring", values=values, fusion="step"))
         plans.append(Plan(exchange="star_topk", ratio=float(ratio), algorithm="halving_doubling", fusion="step"))
         plans.append(Plan(exchange="star_topk", ratio=float(ratio), algorithm="ring", fusion="bucket"))
     return plans
 
 
 def _wire_bytes(plan: Plan) -> int:
-    if not plan.sends_some:
+    if not plan.description.uses_ratio:
         return DENSE_BYTES if plan.exchange == "dense" else DENSE_BYTES // 3
     each = 1.4 + (1 if plan.values == "int8" else 4)
-    spread = NUM_RANKS - 1 if plan.exchange == "allgather_topk" else 2.1
+    spread = 2.1 if plan.exchange == "star_topk" else NUM_RANKS - 1
     return int(NUM_PARAMETERS * plan.ratio * each * spread)
 
 
@@ -203,15 +237,15 @@ def _cost(plan: Plan, link: Link) -> tuple[float, float]:
 
 
 def _gain(plan: Plan) -> float:
-    if not plan.sends_some:
+    if not plan.description.uses_ratio:
         return 1.0 if plan.exchange == "dense" else 0.985
     return (
         min(0.97, (plan.ratio / 0.14) ** 0.22) - 0.01 * (plan.values == "int8") - 0.03 * (plan.exchange != "star_topk")
     )
 
 
-def _decide(step: int, cause: str, weight: float, before: Plan, link_before: Link, link: Link) -> Decision:
-    plans = _candidates()
+def _decide(step: int, cause: str, weight: float, before: Plan, link_before: Link, link: Link, gather: str) -> Decision:
+    plans = _candidates(gather)
     costs = np.array([_cost(plan, link) for plan in plans])
     gains = np.array([_gain(plan) * (1 - 0.08 * min(step / 90, 1) * (plan.ratio < 0.01)) for plan in plans])
     kept = pareto_front(np.column_stack([costs, 1 / gains]))

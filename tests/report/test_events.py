@@ -1,4 +1,4 @@
-"""The event log: whole lines, plain JSON, and nothing lost."""
+"""The event log: complete lines of plain JSON, and nothing lost."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def events_in(folder: Path) -> list[dict]:
     return list(read_events(folder / "events.jsonl"))
 
 
-def test_what_is_written_is_read_and_told(tmp_path):
-    told: list[dict] = []
-    log = EventLog(tmp_path / "new" / "run", told.append)
+def test_events_are_written_and_passed_to_the_listener(tmp_path):
+    heard: list[dict] = []
+    log = EventLog(tmp_path / "new" / "run", heard.append)
     log.write("start", time_s=0.0, method="mine")
     log.write("step", step=1, loss=0.5)
     log.close()
     log.close()
-    assert events_in(tmp_path / "new" / "run") == told
-    assert told == [{"event": "start", "time_s": 0.0, "method": "mine"}, {"event": "step", "step": 1, "loss": 0.5}]
+    assert events_in(tmp_path / "new" / "run") == heard
+    assert heard == [{"event": "start", "time_s": 0.0, "method": "mine"}, {"event": "step", "step": 1, "loss": 0.5}]
 
 
-def test_numbers_that_json_does_not_know_become_null(tmp_path):
+def test_nan_and_infinity_become_null(tmp_path):
     log = EventLog(tmp_path)
     log.write("step", loss=math.nan, ratio=math.inf, gain=np.float32("nan"), ranks=[1.0, -math.inf])
     log.close()
@@ -45,7 +45,7 @@ def test_values_become_plain():
     }
 
 
-def test_steps_wait_for_a_moment_and_all_else_is_seen_at_once(tmp_path):
+def test_steps_are_written_in_batches_and_other_events_at_once(tmp_path):
     log = EventLog(tmp_path)
     log.write("start")
     for step in range(3):
@@ -59,7 +59,7 @@ def test_steps_wait_for_a_moment_and_all_else_is_seen_at_once(tmp_path):
     log.close()
 
 
-def test_two_logs_may_add_to_one_file(tmp_path):
+def test_two_logs_can_append_to_one_file(tmp_path):
     logs = [EventLog(tmp_path), EventLog(tmp_path)]
     for number in range(20):
         logs[number % 2].write("notice", number=number)
@@ -68,15 +68,15 @@ def test_two_logs_may_add_to_one_file(tmp_path):
     assert [event["number"] for event in events_in(tmp_path)] == list(range(20))
 
 
-def test_a_kind_that_nobody_reads_is_not_written(tmp_path):
+def test_an_unknown_kind_of_event_is_an_error(tmp_path):
     log = EventLog(tmp_path)
     with pytest.raises(AssertionError):
         log.write("nonsense")
     log.close()
 
 
-def test_a_line_that_was_torn_is_cut_off_before_more_is_written(tmp_path):
-    """A disk that was full, or a writer that was killed; what is added must not be glued to it."""
+def test_an_incomplete_last_line_is_removed_first(tmp_path):
+    """A full disk or a killed writer may have left one, and the next event must not continue it."""
     (tmp_path / "events.jsonl").write_bytes(b'{"event":"start"}\n{"event":"st')
     log = EventLog(tmp_path)
     log.write("end", step=3)
@@ -84,7 +84,7 @@ def test_a_line_that_was_torn_is_cut_off_before_more_is_written(tmp_path):
     assert [event["event"] for event in read_events(tmp_path / "events.jsonl")] == ["start", "end"]
 
 
-def test_training_goes_on_when_the_disk_is_full(tmp_path):
+def test_a_full_disk_is_a_warning(tmp_path):
     log = EventLog(tmp_path)
     log._file.close()
     log._file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""The recorder, with a handle that counts what it is told to."""
+"""The recorder, with a handle whose traffic is made up."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Totals:
 class Handle:
     """Sends 10 of 100 bytes in every step."""
 
+    exchange = "mine"
+
     def __init__(self) -> None:
         self.totals = Totals()
 
@@ -34,11 +36,11 @@ class Handle:
         self.totals = Totals(self.totals.step + 1, self.totals.wire_bytes + 10, self.totals.dense_bytes + 100)
 
 
-def test_steps_hold_what_came_since_the_step_before(tmp_path):
-    told: list[Event] = []
+def test_a_step_holds_what_has_changed_since_the_last(tmp_path):
+    heard: list[Event] = []
     handle = Handle()
     handle.train()  # before the recorder was made: not of this run
-    recorder = Recorder(tmp_path, handle, {"method": "mine"}, is_writer=True, listener=told.append)
+    recorder = Recorder(tmp_path, handle, {"method": "mine"}, is_writer=True, listener=heard.append)
     for loss in (2.0, float("nan"), 1.0):
         handle.train()
         recorder.step(loss=loss, lr=0.1, temperature=3)
@@ -46,10 +48,10 @@ def test_steps_hold_what_came_since_the_step_before(tmp_path):
     recorder.close(reason="stopped")
     recorder.close()
     run = read_run(tmp_path)
-    assert [event["event"] for event in told] == ["start", "step", "step", "step", "evaluation", "end"]
+    assert [event["event"] for event in heard] == ["start", "step", "step", "step", "evaluation", "end"]
     assert [step["wire_bytes"] for step in run.steps] == [10, 10, 10]
     assert [step["loss"] for step in run.steps] == [2.0, None, 1.0]
-    assert run.steps[0]["plan"] == "a plan of mine"
+    assert (run.steps[0]["exchange"], run.steps[0]["plan"]) == ("mine", "a plan of mine")
     assert run.steps[0]["temperature"] == 3
     assert [run.steps[0][name] for name in ("ratio", "gain", "latency_s")] == [None, None, None]
     assert run.saved == 0.9
@@ -59,7 +61,7 @@ def test_steps_hold_what_came_since_the_step_before(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["method"] == "mine"
 
 
-def test_the_training_clock_stands_still_in_a_pause(tmp_path, monkeypatch):
+def test_the_training_clock_stops_in_a_pause(tmp_path, monkeypatch):
     clock = iter([0.0, 1.0, 3.0, 10.0, 12.0])
     monkeypatch.setattr("headway.report.recorder.time.perf_counter", lambda: next(clock))
     recorder = Recorder(tmp_path, Handle(), is_writer=True)  # at 0 s
@@ -71,7 +73,7 @@ def test_the_training_clock_stands_still_in_a_pause(tmp_path, monkeypatch):
     assert [step["time_s"] for step in read_run(tmp_path).steps] == [1.0, 5.0]
 
 
-def test_a_resumed_run_goes_on_where_it_was(tmp_path):
+def test_a_resumed_run_continues_at_its_step_and_time(tmp_path):
     first = Recorder(tmp_path, Handle(), is_writer=True)
     first.step(loss=1.0)
     first.step(loss=1.0)
@@ -94,7 +96,7 @@ def test_other_ranks_write_nothing_and_keep_the_clock(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_step_while_the_clock_stands_still_is_refused(tmp_path):
+def test_a_step_while_the_clock_is_stopped_is_an_error(tmp_path):
     recorder = Recorder(tmp_path, Handle(), is_writer=True)
     recorder.step(loss=1.0)
     recorder.pause()

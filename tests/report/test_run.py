@@ -1,4 +1,4 @@
-"""Run directories, read: whole, cut off, damaged, resumed, and of other versions."""
+"""Reading run directories: complete, cut off, damaged, resumed, and of other versions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def test_a_run_is_read_by_kind_of_event(tmp_path):
     assert run.end["reason"] == "finished"
 
 
-def test_a_run_without_a_method_is_called_as_its_folder(tmp_path):
+def test_a_run_without_a_method_has_the_name_of_its_folder(tmp_path):
     assert read_run(write_ddp(tmp_path / "monday", num_steps=2, method=None)).name == "monday"
 
 
-def test_a_last_line_that_is_cut_off_is_left_out(tmp_path):
+def test_an_incomplete_last_line_is_left_out(tmp_path):
     folder = write_ddp(tmp_path, num_steps=5)
     path = folder / "events.jsonl"
     path.write_bytes(path.read_bytes()[:-9])
@@ -46,7 +46,7 @@ def test_a_damaged_line_is_named(tmp_path, damage):
         read_run(folder)
 
 
-def test_another_version_is_refused_with_what_to_do(tmp_path):
+def test_another_version_is_rejected_with_advice(tmp_path):
     folder = write_ddp(tmp_path, num_steps=2)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "version": 7}))
@@ -54,7 +54,7 @@ def test_another_version_is_refused_with_what_to_do(tmp_path):
         read_run(folder)
 
 
-def test_what_is_no_run_directory_is_refused_with_what_to_do(tmp_path):
+def test_other_folders_are_rejected_with_advice(tmp_path):
     with pytest.raises(ValueError, match=r"no config\.json; headway train --output makes one"):
         read_run(tmp_path)
     write_config(tmp_path, {})
@@ -68,7 +68,7 @@ def test_what_is_no_run_directory_is_refused_with_what_to_do(tmp_path):
         read_run(tmp_path)
 
 
-def test_steps_that_a_resumed_run_makes_again_count_once(tmp_path):
+def test_repeated_steps_of_a_resumed_run_count_once(tmp_path):
     write_config(tmp_path, {})
     log = EventLog(tmp_path)
     log.write("start", version=VERSION, time_s=0.0)
@@ -87,7 +87,7 @@ def test_steps_that_a_resumed_run_makes_again_count_once(tmp_path):
     assert run.end is None
 
 
-def test_a_folder_of_runs_stands_for_all_of_them(tmp_path):
+def test_a_folder_of_runs_means_all_of_them(tmp_path):
     adaptive, ddp = write_adaptive(tmp_path / "b", num_steps=3), write_ddp(tmp_path / "a", num_steps=3)
     (tmp_path / "notes").mkdir()
     write_config(tmp_path / "not begun", {})
@@ -102,7 +102,7 @@ def test_a_run_may_have_no_end(tmp_path):
     assert read_run(write_gossip(tmp_path, num_steps=3, reason=None)).end is None
 
 
-def test_a_run_that_begins_anew_forgets_what_came_before(tmp_path):
+def test_only_the_last_start_of_a_run_counts(tmp_path):
     write_config(tmp_path, {})
     log = EventLog(tmp_path)
     for loss in (2.0, 1.0):

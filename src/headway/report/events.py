@@ -1,4 +1,4 @@
-"""The event log of a run: a line of JSON for everything that happened. docs/runs.md has the fields of each event."""
+"""The event log of a run: a line of JSON for each event. docs/runs.md lists the fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 VERSION = 1
-"""Of run directories and events. Fields may be added to a version; a field that changes its meaning makes a new one."""
+"""The version of run directories and events. Adding a field keeps it; changing a field's meaning needs a new one."""
 
 EVENTS_FILE = "events.jsonl"
 CONFIG_FILE = "config.json"
@@ -26,13 +26,13 @@ Listener = Callable[[Event], None]
 
 
 class EventLog:
-    """Adds events to the file of a run, and tells a listener of each.
+    """Appends events to the file of a run, and passes each to a listener.
 
-    Steps are written a few times a second, everything else at once. A line is written whole, so that several processes
-    may add to one file.
+    Steps are written a few times a second, all other events at once. Lines are written whole, so that several processes
+    can append to one file.
 
     Args:
-        folder: The run directory, which is made if it is not there.
+        folder: The run directory; it is created if it does not exist.
         listener: Called with every event.
     """
 
@@ -42,26 +42,26 @@ class EventLog:
         _drop_torn_line(self.path)
         self._file = self.path.open("ab", buffering=0)
         self._listener = listener
-        self._waiting: list[bytes] = []
+        self._pending: list[bytes] = []
         self._flushed_s = -math.inf
 
     def write(self, kind: str, **fields: Any) -> None:
         """Write an event; numbers that are not finite become null."""
         assert kind in KINDS
         event = {"event": kind, **plain(fields)}
-        self._waiting.append(json.dumps(event, allow_nan=False, separators=(",", ":")).encode() + b"\n")
+        self._pending.append(json.dumps(event, allow_nan=False, separators=(",", ":")).encode() + b"\n")
         if kind not in _FREQUENT or time.monotonic() - self._flushed_s >= _FLUSH_S:
             self.flush()
         self._listener(event)
 
     def flush(self) -> None:
-        """Let readers see all that was written."""
+        """Write all pending events to the file."""
         self._flushed_s = time.monotonic()
-        waiting, self._waiting = self._waiting, []
-        if waiting and not self._file.closed:
+        pending, self._pending = self._pending, []
+        if pending and not self._file.closed:
             try:
-                self._file.write(b"".join(waiting))
-            except OSError as error:  # training goes on without it
+                self._file.write(b"".join(pending))
+            except OSError as error:  # training continues without the file
                 self._file.close()
                 warnings.warn(f"events are no longer written to {self.path}: {error}", stacklevel=3)
 
@@ -73,7 +73,7 @@ class EventLog:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """Cut off what comes after the last whole line: a writer that was killed, or a full disk, may have left a part."""
+    """Remove an incomplete last line, which a killed writer or a full disk may have left."""
     if not path.exists() or path.stat().st_size == 0:
         return
     with path.open("rb+") as file:
@@ -84,7 +84,7 @@ def _drop_torn_line(path: Path) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: no NaN, no infinity, no numpy, no paths.
+    """Return a value as plain JSON data, without NaN, infinity, numpy types or paths.
 
     >>> plain({"gain": float("nan"), "at": (1, 2.5)})
     {'gain': None, 'at': [1, 2.5]}

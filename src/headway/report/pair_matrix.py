@@ -1,4 +1,4 @@
-"""What lies between ranks, as two coloured matrices."""
+"""Latency and bandwidth between all pairs of ranks, drawn as two matrices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_LABELLED = 16
-"""With more ranks the numbers would not be readable."""
+"""With more ranks, numbers would be too small to read."""
 
 
 def draw_pair_matrix(matrix: PairMatrix, output: Path) -> None:

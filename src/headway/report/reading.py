@@ -1,4 +1,4 @@
-"""What can be read off a handle at one moment: of `headway.attach`, of `headway.gossip.wrap`, or of nobody's."""
+"""Totals and the plan in force, read from a handle of `headway.attach` or `headway.gossip.wrap`, or a similar one."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headway.ddp import HookState
+from headway.exchange import saved_share
 from headway.gossip import GossipOptimizer
-from headway.tuner import describe
 
 
 class Counted(Protocol):
-    """What tells its traffic, whatever it is."""
+    """A handle that counts its traffic. Its ``str`` is its plan; an attribute ``exchange`` may name the exchange."""
 
     def statistics(self) -> Any:
-        """Return an object with ``step``, ``wire_bytes`` and ``dense_bytes``, and perhaps times."""
+        """Return an object with ``step``, ``wire_bytes`` and ``dense_bytes``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Totals of this rank since the handle was made, and what is in force now. What is not known is NaN."""
+    """Totals of this rank since the handle was made, and the plan in force. Unknown values are NaN."""
 
     step: int
     wire_bytes: int
@@ -31,75 +31,54 @@ class Reading:
     transfer_s: float = 0.0
     num_exchanges: int = 0
     ratio_sum: float = 0.0
-    """Over exchanges."""
+    """The sum over exchanges."""
     gain_sum: float = 0.0
-    """Over those exchanges that know their gain."""
+    """The sum over the exchanges whose gain is known."""
     num_gains: int = 0
+    exchange: str = ""
+    """The name of the exchange, such as "star_topk"; for gossip, its description."""
     plan: str = ""
-    """In words."""
+    """The plan's label for people."""
     latency_s: float = math.nan
     bandwidth_bps: float = math.nan
 
     @property
     def saved(self) -> float:
         """The share of dense traffic that was not sent."""
-        return 1 - self.wire_bytes / self.dense_bytes if self.dense_bytes else 0.0
+        return saved_share(self.wire_bytes, self.dense_bytes)
 
 
 SUMS = (
-    "wire_bytes",
-    "dense_bytes",
-    "compress_s",
-    "wait_s",
-    "transfer_s",
-    "num_exchanges",
-    "ratio_sum",
-    "gain_sum",
-    "num_gains",
+    *("wire_bytes", "dense_bytes", "compress_s", "wait_s", "transfer_s"),
+    *("num_exchanges", "ratio_sum", "gain_sum", "num_gains"),
 )
-"""The fields of a reading that only grow."""
+"""The fields of a reading that add up over time."""
 
 
 def read(handle: Counted) -> Reading:
-    """Read a handle; it may be training."""
+    """Read a handle, which may be in use by training."""
     if isinstance(handle, HookState):
         return _read_hook(handle)
     if isinstance(handle, GossipOptimizer):
         return _read_gossip(handle)
-    said = handle.statistics()
-    return Reading(step=said.step, wire_bytes=said.wire_bytes, dense_bytes=said.dense_bytes, plan=str(handle))
-
-
-def scalars(handle: Counted) -> dict[str, float]:
-    """Return what a logger would plot, by name; what is not known is left out.
-
-    Names are those of TensorBoard and of the loggers of other frameworks: "headway/ratio" and so on.
-    """
-    now = read(handle)
-    values = {
-        "sent_mb": now.wire_bytes / 1e6,
-        "saved": now.saved,
-        "compress_s": now.compress_s,
-        "wait_s": now.wait_s,
-        "transfer_s": now.transfer_s,
-        "latency_ms": 1e3 * now.latency_s,
-        "bandwidth_mbps": now.bandwidth_bps / 1e6,
-    }
-    if isinstance(handle, HookState):
-        values |= _latest_exchange(handle)
-        values["switches"] = sum(decision.is_switch for decision in handle.history)
-    return {f"headway/{name}": float(value) for name, value in values.items() if math.isfinite(value)}
+    totals, plan = handle.statistics(), str(handle)
+    return Reading(
+        step=totals.step,
+        wire_bytes=totals.wire_bytes,
+        dense_bytes=totals.dense_bytes,
+        exchange=getattr(handle, "exchange", plan),
+        plan=plan,
+    )
 
 
 def _read_hook(handle: HookState) -> Reading:
-    totals = handle.statistics()
-    network = handle.network
-    link = {} if network is None else vars(network.estimate.link)
+    totals, plan, network = handle.statistics(), handle.plan, handle.network
     return Reading(
         step=totals.step,
+        exchange=plan.exchange,
+        plan=plan.label,
         **{name: _sum_over(totals.exchanges.values(), name) for name in SUMS},
-        plan=describe(handle.plan),
-        **link,
+        **({} if network is None else vars(network.estimate.link)),
     )
 
 
@@ -109,19 +88,14 @@ def _sum_over(exchanges: Any, name: str) -> Any:
 
 
 def _read_gossip(optimizer: GossipOptimizer) -> Reading:
-    said = optimizer.statistics()
+    totals = optimizer.statistics()
     return Reading(
-        step=said.step,
-        wire_bytes=said.wire_bytes,
-        dense_bytes=said.dense_bytes,
-        compress_s=said.compress_s,
-        wait_s=said.wait_s,
-        transfer_s=said.exchange_s,
+        step=totals.step,
+        wire_bytes=totals.wire_bytes,
+        dense_bytes=totals.dense_bytes,
+        compress_s=totals.compress_s,
+        wait_s=totals.wait_s,
+        transfer_s=totals.exchange_s,
+        exchange=optimizer.description,
         plan=optimizer.description,
     )
-
-
-def _latest_exchange(handle: HookState) -> dict[str, float]:
-    """Return ratio and gain of the last exchange that was made."""
-    records = handle.records
-    return {"ratio": records[-1].ratio, "gain": records[-1].gain} if records else {}

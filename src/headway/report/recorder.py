@@ -21,7 +21,7 @@ from headway.tuner import Decision
 
 
 class Recorder:
-    """Keeps the events of a run in a directory that ``headway report`` reads; rank 0 writes, others do nothing.
+    """Writes the events of a run to a directory that ``headway report`` reads; ranks other than 0 write nothing.
 
         recorder = headway.report.Recorder("runs/mine", handle)
         for inputs, targets in loader:
@@ -30,15 +30,15 @@ class Recorder:
             recorder.step(loss=loss.item())
         recorder.close()
 
-    The training clock stands still from `pause` to `resume`: evaluation is not training.
+    The training clock stops from `pause` to `resume`: evaluation is not training.
 
     Args:
         folder: The run directory.
         handle: What `headway.attach` or `headway.gossip.wrap` returned.
-        about: Fields of the event "start" beside ours, such as ``method`` and ``workload``.
+        about: More fields for the event "start", such as ``method`` and ``workload``.
         is_writer: Whether this process writes; by default rank 0 does.
         listener: Called with every event.
-        begin_at: Step and training seconds to go on from, after a resume.
+        begin_at: Step and training seconds to continue from, after a resume.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Recorder:
         self._before: Reading = read(handle)
         self._latest: Decision | GossipEvent | None = None
         self._resumed_s: float | None = time.perf_counter()
-        """When the clock began to run; None while it stands still."""
+        """When the clock was started; None while it is stopped."""
         if is_writer is None:
             is_writer = not dist.is_initialized() or dist.get_rank() == 0
         self.log = EventLog(folder, listener) if is_writer else None
@@ -70,9 +70,9 @@ class Recorder:
             self._write("resume", step=self.step_number, **(about or {}))
 
     def step(self, *, loss: float, lr: float | None = None, **more: Any) -> None:
-        """Note that a step has ended: its loss, what it sent, where its time went, and what was decided."""
+        """Record a step that has ended: loss, traffic, where the time went, and any decisions."""
         if self._resumed_s is None:
-            raise ValueError("the training clock stands still: call resume() before the next step")
+            raise ValueError("the training clock is stopped: call resume() before the next step")
         now_s = time.perf_counter()
         step_s, self._resumed_s = now_s - self._resumed_s, now_s
         self.step_number += 1
@@ -81,47 +81,48 @@ class Recorder:
             return
         now, before = read(self._handle), self._before
         self._before = now
-        moved = {name: getattr(now, name) - getattr(before, name) for name in SUMS}
-        self._tell_news()
+        grown = {name: getattr(now, name) - getattr(before, name) for name in SUMS}
+        self._write_news()
         self._write(
             "step",
             step=self.step_number,
             step_s=step_s,
             loss=loss,
             lr=lr,
+            exchange=now.exchange,
             plan=now.plan,
-            ratio=_mean(moved.pop("ratio_sum"), moved["num_exchanges"]),
-            gain=_mean(moved.pop("gain_sum"), moved.pop("num_gains")),
+            ratio=_mean(grown.pop("ratio_sum"), grown["num_exchanges"]),
+            gain=_mean(grown.pop("gain_sum"), grown.pop("num_gains")),
             latency_s=now.latency_s,
             bandwidth_bps=now.bandwidth_bps,
-            **moved,
+            **grown,
             **more,
         )
 
     def pause(self) -> None:
-        """Stop the training clock; the next `resume` lets it go on."""
+        """Stop the training clock until `resume`."""
         if self._resumed_s is not None:
             self.time_s += time.perf_counter() - self._resumed_s
             self._resumed_s = None
 
     def resume(self) -> None:
-        """Let the training clock go on."""
+        """Start the training clock again."""
         self._resumed_s = time.perf_counter()
 
     def note(self, kind: str, **fields: Any) -> None:
-        """Write an event of another kind, at this step."""
+        """Write an event of another kind at the current step."""
         self._write(kind, step=self.step_number, **fields)
 
     def close(self, **fields: Any) -> None:
-        """Write the end, and close the file; a second call does nothing."""
+        """Write the event "end" and close the file; a second call does nothing."""
         if self.log is None:
             return
-        self._tell_news()
+        self._write_news()
         self._write("end", step=self.step_number, **{"reason": "finished", **fields})
         self.log.close()
         self.log = None
 
-    def _tell_news(self) -> None:
+    def _write_news(self) -> None:
         """Write decisions and other events of the handle that have not been written yet."""
         for news in self._news():
             self._latest = news
@@ -131,14 +132,14 @@ class Recorder:
                 self._write("notice", step=news.step, text=news.text)
 
     def _news(self) -> Sequence[Decision | GossipEvent]:
-        """Return what came after the latest that was told; the handle may have forgotten that one."""
-        told: Sequence[Decision | GossipEvent] = ()
+        """Return what came after the latest one written, which the handle may no longer keep."""
+        kept: Sequence[Decision | GossipEvent] = ()
         if isinstance(self._handle, HookState):
-            told = self._handle.history
+            kept = self._handle.history
         elif isinstance(self._handle, GossipOptimizer):
-            told = self._handle.events
-        number = next((n for n, each in enumerate(told) if each is self._latest), -1)
-        return told[number + 1 :]
+            kept = self._handle.events
+        number = next((n for n, each in enumerate(kept) if each is self._latest), -1)
+        return kept[number + 1 :]
 
     def _write(self, kind: str, **fields: Any) -> None:
         if self.log is not None:
@@ -146,7 +147,7 @@ class Recorder:
 
 
 def write_config(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write the configuration of a run, with the version of the directory."""
+    """Write the configuration of a run, and the version of its directory."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {"version": VERSION, "headway": __version__, **plain(settings)}
     partial = folder / f"{CONFIG_FILE}.{os.getpid()}"

@@ -1,4 +1,4 @@
-"""The regime map: latency against bandwidth, coloured by who wins, with lines of equal speed-up."""
+"""The regime map: latency against bandwidth, coloured by the fastest exchange, with lines of equal speed-up."""
 
 from __future__ import annotations
 
@@ -10,26 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headway.report.exchange_styles import RGB, SATURATION, describe, in_order, label_of
 from headway.tuner import Regimes
 from headway.units import format_duration, format_rate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_HUES = {
-    "dense": (0.0, 0.0),
-    "allgather_topk": (0.58, 0.62),
-    "star_topk": (0.07, 0.75),
-    "quantized": (0.38, 0.40),
-}
-"""Hue and saturation of each exchange; its algorithms differ in lightness."""
-_NAMES = {
-    "dense": "dense",
-    "allgather_topk": "all-gather top-k",
-    "star_topk": "AR-Topk",
-    "quantized": "8-bit",
-}
 _LIGHTEST, _DARKEST = 0.84, 0.48
+"""The lightness of an exchange's algorithms, from the most frequent winner to the least."""
 _LEVELS = (1.5, 2, 5, 10, 20, 50, 100, 200, 500)
 _MOST_COLUMNS = 3
 SUFFIXES = (".png", ".svg", ".pdf", ".html")
@@ -38,15 +27,15 @@ Winner = tuple[str, str]
 
 
 def draw_regime_map(panels: Sequence[Regimes], output: Path, *, title: str, columns: int | None = None) -> None:
-    """Write a picture (.png, .svg, .pdf), or a page that can be zoomed and pointed at (.html).
+    """Write a picture (.png, .svg, .pdf) or an interactive page (.html).
 
     Needs ``pip install headway[plot]``.
 
     Args:
-        panels: In the order of reading.
-        output: Where to.
-        title: Of all.
-        columns: Panels side by side; 3 at most if not given.
+        panels: The maps to draw, row by row.
+        output: The file to write; its suffix gives the format.
+        title: The title above all panels.
+        columns: The number of panels in a row; by default 3 at most.
     """
     columns = columns or min(len(panels), _MOST_COLUMNS)
     if output.suffix not in SUFFIXES:
@@ -58,22 +47,26 @@ def draw_regime_map(panels: Sequence[Regimes], output: Path, *, title: str, colu
 
 
 def _winners(panels: Sequence[Regimes]) -> list[Winner]:
-    """Return all that win somewhere: by exchange, and then by how often."""
+    """Return all winners, by exchange and then by how often they win."""
     counts = Counter(winner for panel in panels for row in panel.winners for winner in row)
-    return sorted(counts, key=lambda winner: (list(_HUES).index(winner[0]), -counts[winner]))
+    order = in_order(exchange for exchange, _ in counts)
+    return sorted(counts, key=lambda winner: (order.index(winner[0]), -counts[winner]))
 
 
-def _colours(winners: Sequence[Winner]) -> dict[Winner, tuple[float, float, float]]:
-    colours: dict[Winner, tuple[float, float, float]] = {}
-    for exchange, (hue, saturation) in _HUES.items():
+def _colours(winners: Sequence[Winner]) -> dict[Winner, RGB]:
+    """Return the colour of each winner: the hue of its exchange, in a lightness of its own."""
+    colours: dict[Winner, RGB] = {}
+    for exchange in dict.fromkeys(exchange for exchange, _ in winners):
+        description = describe(exchange)
+        hue = None if description is None else description.hue
         own = [winner for winner in winners if winner[0] == exchange]
         for winner, lightness in zip(own, np.linspace(_LIGHTEST, _DARKEST, max(len(own), 2)), strict=False):
-            colours[winner] = colorsys.hls_to_rgb(hue, float(lightness), saturation)
+            colours[winner] = colorsys.hls_to_rgb(hue or 0.0, float(lightness), 0.0 if hue is None else SATURATION)
     return colours
 
 
 def _label(winner: Winner) -> str:
-    return f"{_NAMES[winner[0]]}, {winner[1].replace('_', ' ')}"
+    return f"{label_of(winner[0])}, {winner[1].replace('_', ' ')}"
 
 
 def _caption(panel: Regimes) -> str:
@@ -175,7 +168,7 @@ def _write_page(panels: Sequence[Regimes], output: Path, title: str, columns: in
 
 
 def _steps(colours: Sequence[str]) -> list[tuple[float, str]]:
-    """Return a colour scale that jumps from one colour to the next.
+    """Return a colour scale of steps, without blending.
 
     >>> _steps(["red", "blue"])
     [(0.0, 'red'), (0.5, 'red'), (0.5, 'blue'), (1.0, 'blue')]

@@ -1,19 +1,20 @@
-"""A run directory, read."""
+"""Run directories: finding and reading them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headway.report.events import CONFIG_FILE, EVENTS_FILE, VERSION, Event
+from headway.exchange import saved_share
+from headway.report.events import COMPARISON_FILE, CONFIG_FILE, EVENTS_FILE, VERSION, Event
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What happened in a run, by kind of event, each in order of time."""
+    """The events of a run by kind, each in order of time."""
 
     folder: Path
     start: Event
@@ -24,21 +25,21 @@ class Run:
     phases: list[Event] = field(default_factory=list)
     notices: list[Event] = field(default_factory=list)
     end: Event | None = None
-    """None while it runs, or if it was killed."""
+    """None while the run goes on, or if it was killed."""
 
     @property
     def name(self) -> str:
-        """What tells it from others: its method, if it has one."""
+        """The method, or else the name of the folder."""
         return str(self.start.get("method") or self.folder.resolve().name)
 
     @property
     def time_s(self) -> float:
-        """On the training clock, at the last step."""
+        """The training clock at the last step."""
         return float(self.steps[-1]["time_s"]) if self.steps else 0.0
 
     @property
     def wire_bytes(self) -> int:
-        """Sent by rank 0."""
+        """What rank 0 sent."""
         return sum(step.get("wire_bytes") or 0 for step in self.steps)
 
     @property
@@ -49,21 +50,21 @@ class Run:
     @property
     def saved(self) -> float:
         """The share of dense traffic that was not sent."""
-        return 1 - self.wire_bytes / self.dense_bytes if self.dense_bytes else 0.0
+        return saved_share(self.wire_bytes, self.dense_bytes)
 
     @property
     def accuracy(self) -> float | None:
-        """At the last evaluation, if there was one."""
+        """The accuracy at the last evaluation, if there was one."""
         return self.evaluations[-1].get("accuracy") if self.evaluations else None
 
 
 def read_run(folder: Path | str) -> Run:
     """Read a run directory; the run may still be going on, or have been killed.
 
-    Where a run went on from an earlier checkpoint, or began anew, the steps after that count once, as they came last.
+    If a run was resumed from an earlier checkpoint, or started again, only the last version of each step counts.
 
     Raises:
-        ValueError: It is no run directory, or one of another version; the message says what to do.
+        ValueError: The folder is not a run directory, or has another version.
     """
     folder = Path(folder)
     check_version(folder)
@@ -102,16 +103,21 @@ _LIST_OF = {
 }
 
 
+def is_switch(decision: Event) -> bool:
+    """Return whether a decision changed the plan."""
+    return bool(decision.get("plan") != decision.get("before"))
+
+
 def _forget_after(run: dict[str, list[Event]], step: int) -> None:
     for events in run.values():
         events[:] = [event for event in events if event.get("step", 0) <= step]
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Yield the events of a file; a last line that is not whole yet is left out.
+    """Yield the events of a file, without an incomplete last line.
 
     Raises:
-        ValueError: A line is not an event; the message gives its number.
+        ValueError: A line is not an event.
     """
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -131,7 +137,7 @@ def parse_event(line: bytes, place: str) -> Event:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return what is in the configuration of a run directory, whatever its version."""
+    """Return the configuration of a run directory of any version."""
     path = folder / CONFIG_FILE
     try:
         content = json.loads(path.read_text())
@@ -147,12 +153,50 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_version(folder: Path, *, needs_events: bool = True) -> None:
-    """Raise `ValueError` if a run directory was written by a version that this one cannot read, or holds no events."""
+    """Raise `ValueError` if this version cannot read a run directory, or if it has no events."""
     version = read_config(folder).get("version")
     if version != VERSION:
         raise ValueError(
             f"{folder} is a run directory of version {version!r}, but this headway reads version {VERSION}: "
-            "use the headway that wrote it, or train anew"
+            "use the headway that wrote it, or train again"
         )
     if needs_events and not (folder / EVENTS_FILE).is_file():
         raise ValueError(f"{folder} has no {EVENTS_FILE}: the run has not begun to train")
+
+
+def find_runs(folders: Sequence[Path | str]) -> list[Path]:
+    """Return each run directory once: the folders themselves, or else the runs inside them.
+
+    Raises:
+        ValueError: A folder does not exist.
+    """
+    found: dict[Path, Path] = {}
+    for folder in map(Path, folders):
+        for run in _runs_of(folder):
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder is a run directory in which training has started."""
+    path = folder / EVENTS_FILE
+    if not ((folder / CONFIG_FILE).is_file() and path.is_file()):
+        return False
+    return any(event["event"] == "start" for event in read_events(path))
+
+
+def _runs_of(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder: give a run directory, as headway train --output makes one")
+    if is_run(folder):
+        return [folder]
+    children = sorted(child for child in folder.iterdir() if child.is_dir())
+    inside = [run for child in children for run in ([child] if is_run(child) else _compared_in(child))]
+    return inside or [folder]  # read_run says what a folder lacks to be a run directory
+
+
+def _compared_in(folder: Path) -> list[Path]:
+    """Return the runs of a comparison, or nothing if the folder is not one."""
+    if not (folder / COMPARISON_FILE).is_file():
+        return []
+    return sorted(child for child in folder.iterdir() if is_run(child))

@@ -1,14 +1,35 @@
-"""Scalars for TensorBoard."""
+"""Scalars for TensorBoard and for the loggers of other frameworks."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
-from headway.report.reading import Counted, scalars
+from headway.ddp import HookState
+from headway.report.reading import Counted, read
+
+
+def scalars(handle: Counted) -> dict[str, float]:
+    """Return what a logger would plot, by names such as "headway/ratio"; unknown values are left out."""
+    now = read(handle)
+    values = {
+        "sent_mb": now.wire_bytes / 1e6,
+        "saved": now.saved,
+        "compress_s": now.compress_s,
+        "wait_s": now.wait_s,
+        "transfer_s": now.transfer_s,
+        "latency_ms": 1e3 * now.latency_s,
+        "bandwidth_mbps": now.bandwidth_bps / 1e6,
+    }
+    if isinstance(handle, HookState):
+        values["switches"] = sum(decision.is_switch for decision in handle.history)
+        for latest in handle.records[-1:]:
+            values |= {"ratio": latest.ratio, "gain": latest.gain}
+    return {f"headway/{name}": float(value) for name, value in values.items() if math.isfinite(value)}
 
 
 class TensorBoard:
-    """Writes what Headway does as TensorBoard scalars. Needs ``pip install headway[tensorboard]``.
+    """Writes `scalars` for TensorBoard. Needs ``pip install headway[tensorboard]``.
 
         board = headway.report.TensorBoard(handle)
         for step, (inputs, targets) in enumerate(loader):
@@ -20,7 +41,7 @@ class TensorBoard:
 
     Args:
         handle: What `headway.attach` or `headway.gossip.wrap` returned.
-        folder: Where to.
+        folder: The folder to write to.
     """
 
     def __init__(self, handle: Counted, folder: Path | str = "runs/headway") -> None:
@@ -37,5 +58,5 @@ class TensorBoard:
             self._writer.add_scalar(name, value, number)
 
     def close(self) -> None:
-        """Write all that is left."""
+        """Flush and close the file."""
         self._writer.close()

@@ -1,4 +1,4 @@
-"""The page of a report: figures as data, and one file of HTML to show them in."""
+"""The page of a report: figures as data, in one self-contained HTML file."""
 
 from headway.report.page.document import write_page
 from headway.report.page.summary import Summary, summarise

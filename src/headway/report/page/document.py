@@ -1,42 +1,43 @@
-"""One file of HTML with everything in it: it opens without a network, and loads nothing."""
+"""The report as one self-contained HTML file, which loads nothing from elsewhere."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from headway._version import __version__
+from headway.report.exchange_styles import style_sheet
 from headway.report.page.figures import Choice, Figure, single
 from headway.report.page.fronts import draw_fronts
 from headway.report.page.learning import draw_accuracy, draw_loss
-from headway.report.page.loading import asset
-from headway.report.page.sections import Section, sections_of_all, sections_of_one
-from headway.report.page.shown import Shown, show
+from headway.report.page.sections import Section, asset, sections_of_all, sections_of_one
+from headway.report.page.step_time import draw_parts, draw_ranks, parts_of_ranks
+from headway.report.page.styled_runs import StyledRun, style_runs
 from headway.report.page.summary import summarise
 from headway.report.page.tables import cards, table_of_runs
 from headway.report.page.timeline import draw_timeline
 from headway.report.page.traffic import draw_totals, draw_traffic
-from headway.report.page.waiting import draw_parts, draw_ranks, parts_of_ranks
 from headway.report.run import Run
 
+_SHARED_COUNTS = {"num_ranks": "{:,} ranks", "num_parameters": "{:,} parameters", "batch_size": "batches of {:,}"}
 _SCRIPTS = ("theme.js", "legend.js", "plots.js", "front.js", "page.js")
 
 
 def write_page(runs: Sequence[Run], output: Path | str) -> None:
-    """Write a page that shows runs, and compares them if they are several. Needs ``pip install headway[plot]``.
+    """Write a page that shows runs and compares them. Needs ``pip install headway[plot]``.
 
     Args:
-        runs: As `read_run` has them.
-        output: Where to; its folder is made if it is not there.
+        runs: The runs, from `read_run`.
+        output: The file to write; its folder is created if it does not exist.
 
     Raises:
-        ValueError: There is no run, or plotly is not installed.
+        ValueError: There are no runs, or plotly is not installed.
     """
     if not runs:
         raise ValueError("there is no run to report: give one or more run directories")
@@ -48,26 +49,26 @@ def write_page(runs: Sequence[Run], output: Path | str) -> None:
 
 def make_page(runs: Sequence[Run], plotly: str) -> str:
     """Return the page, given the text of plotly.js."""
-    shown, rows = show(runs), summarise(runs)
-    figures = _figures(shown)
-    fronts = [draw_fronts(each) for each in shown]
+    styled, rows = style_runs(runs), summarise(runs)
+    figures = _figures(styled)
+    fronts = [draw_fronts(run) for run in styled]
     data = {
         "figures": {name: choice.as_dict() for name, choice in figures.items()},
-        "fronts": [each and each.as_dict() for each in fronts],
+        "fronts": fronts,
     }
     script = "(() => {\n" + "\n".join(asset(name) for name in _SCRIPTS) + "\n})();"
     of_all = sections_of_all(figures)
-    of_one = sections_of_one(figures, shown, has_fronts=any(fronts))
+    of_one = sections_of_one(figures, styled, has_fronts=any(fronts))
     return Template(asset("page.html")).substitute(
-        title=escape(_title(shown)),
+        title=escape(_title(styled)),
         about=escape(_about(runs)),
         policy=_policy(plotly, script),
-        style=asset("page.css"),
-        cards=f'<ul class="cards">{cards(rows, shown)}</ul>',
-        table=table_of_runs(rows, shown) if len(rows) > 1 else "",
+        style=asset("page.css") + style_sheet(),
+        cards=f'<ul class="cards">{cards(rows, styled)}</ul>',
+        table=table_of_runs(rows, styled) if len(rows) > 1 else "",
         contents=_contents([*of_all, *of_one]),
         all_sections="".join(section.html for section in of_all),
-        picker=_picker(shown),
+        picker=_picker(styled),
         run_sections="".join(section.html for section in of_one),
         version=escape(__version__),
         data=embed(data),
@@ -77,7 +78,7 @@ def make_page(runs: Sequence[Run], plotly: str) -> str:
 
 
 def embed(data: Any) -> str:
-    r"""Return data as JSON that cannot end the element it stands in.
+    r"""Return data as JSON that cannot end the HTML element around it.
 
     >>> embed({"name": "</script>"})
     '{"name":"\\u003c/script\\u003e"}'
@@ -86,15 +87,15 @@ def embed(data: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _figures(shown: Sequence[Shown]) -> dict[str, Choice]:
+def _figures(runs: Sequence[StyledRun]) -> dict[str, Choice]:
     return {
-        "loss": draw_loss(shown),
-        "accuracy": draw_accuracy(shown),
-        "traffic": single(draw_traffic(shown)),
-        "totals": single(draw_totals(shown)),
-        "parts": single(draw_parts(shown) if len(shown) > 1 or not parts_of_ranks(shown[0]) else None),
-        "timeline": _by_run([draw_timeline(each) for each in shown]),
-        "ranks": _by_run([draw_ranks(each) for each in shown]),
+        "loss": draw_loss(runs),
+        "accuracy": draw_accuracy(runs),
+        "traffic": single(draw_traffic(runs)),
+        "totals": single(draw_totals(runs)),
+        "parts": single(draw_parts(runs) if len(runs) > 1 or not parts_of_ranks(runs[0]) else None),
+        "timeline": _by_run([draw_timeline(run) for run in runs]),
+        "ranks": _by_run([draw_ranks(run) for run in runs]),
     }
 
 
@@ -103,51 +104,44 @@ def _by_run(figures: Sequence[Figure | None]) -> Choice:
     return Choice(by="run", options=options)
 
 
-def _title(shown: Sequence[Shown]) -> str:
-    return " and ".join(each.label for each in shown) if len(shown) < 3 else f"{len(shown)} runs compared"
+def _title(runs: Sequence[StyledRun]) -> str:
+    return " and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs compared"
 
 
 def _about(runs: Sequence[Run]) -> str:
     """Return what all runs have in common, in a line."""
-    same: Mapping[str, Any] = {
+    shared: dict[str, Any] = {
         name: value
         for name, value in runs[0].start.items()
         if value is not None and all(run.start.get(name) == value for run in runs)
     }
-    said = [f"{same['model']} on {same['workload']}"] if {"model", "workload"} <= same.keys() else []
-    for name, words in (
-        ("num_ranks", "{:,} ranks"),
-        ("num_parameters", "{:,} parameters"),
-        ("batch_size", "batches of {:,}"),
-    ):
-        said += [words.format(same[name])] if isinstance(same.get(name), int) else []
-    said += [f"network {same['network']}"] if isinstance(same.get("network"), str) else []
-    said += (
-        [f"started {same['started_at']}".replace("T", " ").replace("+00:00", " UTC")]
-        if len(runs) == 1 and "started_at" in same
-        else []
-    )
-    return ", ".join(said)
+    facts = [f"{shared['model']} on {shared['workload']}"] if {"model", "workload"} <= shared.keys() else []
+    for name, form in _SHARED_COUNTS.items():
+        facts += [form.format(shared[name])] if isinstance(shared.get(name), int) else []
+    facts += [f"network {shared['network']}"] if isinstance(shared.get("network"), str) else []
+    if len(runs) == 1 and "started_at" in shared:
+        facts.append(f"started {shared['started_at']}".replace("T", " ").replace("+00:00", " UTC"))
+    return ", ".join(facts)
 
 
 def _contents(sections: Sequence[Section]) -> str:
     return "".join(f'<li><a href="#{section.key}">{escape(section.title)}</a></li>' for section in sections)
 
 
-def _picker(shown: Sequence[Shown]) -> str:
-    """Return the choice of a run: the one with the most decisions is shown first."""
-    if len(shown) == 1:
+def _picker(runs: Sequence[StyledRun]) -> str:
+    """Return the menu of runs; the one with the most decisions is selected at first."""
+    if len(runs) == 1:
         return ""
-    first = max(range(len(shown)), key=lambda place: len(shown[place].run.decisions))
+    first = max(range(len(runs)), key=lambda place: len(runs[place].run.decisions))
     options = "".join(
-        f'<option value="{place}"{" selected" if place == first else ""}>{escape(each.label)}</option>'
-        for place, each in enumerate(shown)
+        f'<option value="{place}"{" selected" if place == first else ""}>{escape(run.label)}</option>'
+        for place, run in enumerate(runs)
     )
     return f'<div class="picker"><label for="run">One run at a time</label><select id="run">{options}</select></div>'
 
 
 def _policy(*scripts: str) -> str:
-    """Return a content security policy: our scripts may run, by their hashes, and nothing may be loaded."""
+    """Return a content security policy that allows our scripts, by their hashes, and loads nothing."""
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"

@@ -1,61 +1,66 @@
-"""The Pareto front at each decision: what could be had then, what was had before, and what was chosen."""
+"""The Pareto front at each decision: the plans to choose from, the plan before, and the chosen plan."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from headway.exchange import Plan
 from headway.report.events import Event
-from headway.report.page.figures import Layout, Trace, axis_of, seconds_unit
-from headway.report.page.shown import Shown, exchange_colour, exchange_of, exchange_symbol
-from headway.report.page.words import format_time, hover_text, known, number, numbers, plot_text
-from headway.tuner import EXCHANGE_NAMES, describe
+from headway.report.exchange_styles import colour_of, in_order, label_of, symbol_of
+from headway.report.page.figures import (
+    Layout,
+    Trace,
+    axis_of,
+    format_time,
+    hover_text,
+    known,
+    number,
+    numbers,
+    plot_text,
+    seconds_unit,
+)
+from headway.report.page.styled_runs import StyledRun
+from headway.report.run import is_switch
 
-_HOVER = "%{text}<br>step %{x:.3~g} UNIT, gain %{y:.3~f}<br>compress %{customdata[0]}<br>send %{customdata[1]}"
+Frame = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fronts:
-    """The fronts of a run, a frame for each decision, on the same axes."""
-
-    frames: Sequence[dict[str, Any]]
-    layout: Layout
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it for the page."""
-        return {"frames": list(self.frames), "layout": self.layout}
-
-
-def draw_fronts(shown: Shown) -> Fronts | None:
-    """Return the fronts of a run, or None if it has none."""
-    decisions = [decision for decision in shown.run.decisions if decision.get("front")]
+def draw_fronts(run: StyledRun) -> dict[str, Any] | None:
+    """Return the fronts of a run, a frame for each decision, with a layout for all; None if it has none."""
+    decisions = [decision for decision in run.run.decisions if decision.get("front")]
     if not decisions:
         return None
     times = _times(decisions)
     unit, factor = seconds_unit(times)
-    exchanges = _exchanges(decisions)
+    exchanges = in_order(_exchange(plan) for decision in decisions for plan in decision["front"])
     frames = [
         {
             "step": decision["step"],
             "time": format_time(decision["time_s"]),
-            "words": _without_step(decision),
+            "words": words_of(decision),
+            "isSwitch": is_switch(decision),
             "xaxis": _time_axis(_times([decision]), unit, factor),
-            "data": _frame(decision, exchanges, unit, factor),
+            "data": _traces(decision, exchanges, unit, factor),
         }
         for decision in decisions
     ]
-    return Fronts(frames=frames, layout=_layout(frames, times, unit, factor))
+    return {"frames": frames, "layout": _layout(frames, times, unit, factor)}
 
 
-def describe_plan(fields: Event) -> str:
-    """Return the plan of an event in words, also one that this version would not make."""
-    try:
-        return describe(Plan(**{name: fields[name] for name in Plan.__dataclass_fields__ if name in fields}))
-    except (TypeError, ValueError):
-        return str(fields.get("exchange", "a plan"))
+def words_of(event: Event) -> str:
+    """Return the words of a decision or notice, without the step that they may begin with."""
+    words = str(event.get("words") or event.get("text") or "")
+    return words.removeprefix(f"step {event['step']}: ")
+
+
+def _exchange(plan: Event) -> str:
+    return str(plan.get("exchange") or "a plan")
+
+
+def _label(plan: Event) -> str:
+    """Return the label of a plan; decisions of older versions do not have one."""
+    return str(plan.get("label") or _exchange(plan))
 
 
 def _step_s(decision: Event, plan: Event) -> float | None:
@@ -64,57 +69,40 @@ def _step_s(decision: Event, plan: Event) -> float | None:
 
 
 def _times(decisions: Sequence[Event]) -> list[float]:
-    """Return all times of a step that fronts show."""
+    """Return all step times that the fronts show."""
     fronts = [_step_s(decision, plan) for decision in decisions for plan in decision["front"]]
     return known([*fronts, *(number(decision.get("step_s_before")) for decision in decisions)])
 
 
-def _exchanges(decisions: Sequence[Event]) -> list[str]:
-    """Return all exchanges on any of the fronts: each has its place in the legend in every frame."""
-    found = {exchange_of(describe_plan(plan)) for decision in decisions for plan in decision["front"]}
-    return [name for name in EXCHANGE_NAMES.values() if name in found] + sorted(found - set(EXCHANGE_NAMES.values()))
-
-
-def _without_step(decision: Event) -> str:
-    words = str(decision.get("words", ""))
-    return words.removeprefix(f"step {decision['step']}: ")
-
-
-def _frame(decision: Event, exchanges: Sequence[str], unit: str, factor: float) -> list[Trace]:
-    """Return the traces of a decision: as many and as ordered in all frames, so that they can move."""
-    words = [describe_plan(plan) for plan in decision["front"]]
-    rows = list(zip(decision["front"], words, strict=True))
-    hover = _HOVER.replace("UNIT", unit) + "<extra></extra>"
-    traces = [_edge(decision, factor)]
-    for exchange in exchanges:
-        plans = [(plan, text) for plan, text in rows if exchange_of(text) == exchange]
-        traces.append(
-            {
-                "x": numbers((_step_s(decision, plan) for plan, _ in plans), factor),
-                "y": numbers(plan.get("gain") for plan, _ in plans),
-                "text": [hover_text(text) for _, text in plans],
-                "customdata": [
-                    [format_time(plan.get(part) or 0.0) for part in ("compress_s", "sync_s")] for plan, _ in plans
-                ],
-                "mode": "markers",
-                "name": plot_text(exchange),
-                "marker": {"size": 9, "color": exchange_colour(exchange), "symbol": exchange_symbol(exchange)},
-                "hovertemplate": hover,
-            }
-        )
-    before = _spot(decision, "before", "plan before", "step_s_before", "gain_before", factor)
-    chosen = _spot(decision, "plan", "chosen plan", "step_s", "gain", factor)
+def _traces(decision: Event, exchanges: Sequence[str], unit: str, factor: float) -> list[Trace]:
+    """Return the traces of a decision: the same number in the same order in all frames, so that they can move."""
+    before = _ring(decision, "before", "plan before", ("step_s_before", "gain_before"), unit, factor)
     before["marker"] = {"size": 19, "symbol": "circle-open", "color": "var(--muted)", "line": {"width": 3}}
+    chosen = _ring(decision, "plan", "chosen plan", ("step_s", "gain"), unit, factor)
     chosen["marker"] = {"size": 22, "symbol": "circle-open", "color": "var(--accent)", "line": {"width": 4}}
-    for spot in (before, chosen):
-        spot["hovertemplate"] = (
-            f"<b>{spot['name']}</b><br>%{{text}}<br>step %{{x:.3~g}} {unit}, gain %{{y:.3~f}}<extra></extra>"
-        )
-    return [{"type": "scatter", **trace} for trace in (*traces, before, chosen)]
+    plans = [_plans(decision, exchange, unit, factor) for exchange in exchanges]
+    return [{"type": "scatter", **trace} for trace in (_edge(decision, factor), *plans, before, chosen)]
+
+
+def _plans(decision: Event, exchange: str, unit: str, factor: float) -> Trace:
+    """Return the plans of one exchange on the front."""
+    plans = [plan for plan in decision["front"] if _exchange(plan) == exchange]
+    times = [[format_time(plan.get(part) or 0.0) for part in ("compress_s", "sync_s")] for plan in plans]
+    return {
+        "x": numbers((_step_s(decision, plan) for plan in plans), factor),
+        "y": numbers(plan.get("gain") for plan in plans),
+        "text": [hover_text(_label(plan)) for plan in plans],
+        "customdata": times,
+        "mode": "markers",
+        "name": plot_text(label_of(exchange)),
+        "marker": {"size": 9, "color": colour_of(exchange), "symbol": symbol_of(exchange)},
+        "hovertemplate": f"%{{text}}<br>step %{{x:.3~g}} {unit}, gain %{{y:.3~f}}<br>compress %{{customdata[0]}}<br>"
+        "send %{customdata[1]}<extra></extra>",
+    }
 
 
 def _edge(decision: Event, factor: float) -> Trace:
-    """Return the line below which nothing need be: more gain only for more time."""
+    """Return the line along the plans of which none has both less time and more gain."""
     points = sorted(
         (step_s, gain)
         for plan in decision["front"]
@@ -134,19 +122,20 @@ def _edge(decision: Event, factor: float) -> Trace:
     }
 
 
-def _spot(decision: Event, field: str, name: str, x: str, y: str, factor: float) -> Trace:
-    plan = decision.get(field) or {}
+def _ring(decision: Event, field: str, name: str, at: tuple[str, str], unit: str, factor: float) -> Trace:
+    """Return a ring around the plan in a field of the decision."""
     return {
-        "x": numbers([decision.get(x)], factor),
-        "y": numbers([decision.get(y)]),
-        "text": [hover_text(describe_plan(plan))],
+        "x": numbers([decision.get(at[0])], factor),
+        "y": numbers([decision.get(at[1])]),
+        "text": [hover_text(_label(decision.get(field) or {}))],
         "mode": "markers",
         "name": name,
+        "hovertemplate": f"<b>{name}</b><br>%{{text}}<br>step %{{x:.3~g}} {unit}, gain %{{y:.3~f}}<extra></extra>",
     }
 
 
-def _layout(frames: Sequence[dict[str, Any]], times: Sequence[float], unit: str, factor: float) -> Layout:
-    """Return axes that hold all frames, so that the eye sees what moves; a frame has one of time for itself, too."""
+def _layout(frames: Sequence[Frame], times: Sequence[float], unit: str, factor: float) -> Layout:
+    """Return axes that hold all frames; a frame also has a time axis of its own."""
     gains = known(gain for frame in frames for trace in frame["data"] for gain in trace["y"])
     return {
         "height": 430,
@@ -159,7 +148,7 @@ def _layout(frames: Sequence[dict[str, Any]], times: Sequence[float], unit: str,
 def _time_axis(times: Sequence[float], unit: str, factor: float) -> Layout:
     low, high = factor * min(times), factor * max(times)
     axis = axis_of([low, high])
-    return {"title": {"text": f"step time as foretold, {unit}"}, **axis, "range": _range(low, high, axis["type"])}
+    return {"title": {"text": f"predicted step time, {unit}"}, **axis, "range": _range(low, high, axis["type"])}
 
 
 def _range(low: float, high: float, kind: str) -> list[float]:

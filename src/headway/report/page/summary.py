@@ -1,4 +1,4 @@
-"""A row of numbers for each run, and how much faster it was than the baseline."""
+"""A summary of each run, with its speed-up over the baseline."""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headway.report.page.shown import BASELINE, labels
+from headway.exchange import saved_share
+from headway.report.page.figures import known, number
+from headway.report.page.styled_runs import BASELINE, labels
 from headway.report.page.thinning import known_of
-from headway.report.page.words import known, number
-from headway.report.run import Run
+from headway.report.run import Run, is_switch
 
 _LAST_STEPS = 10
-"""The loss of a single step says little."""
+"""The last loss is a mean over this number of steps, since that of a single step is noisy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a run took, sent and learned; None is not known."""
+    """Time, traffic and results of a run; None is unknown."""
 
     name: str
     folder: str
     status: str
-    """finished, stopped, failed; or running, which it may be or have been when it was killed."""
+    """finished, stopped or failed; or running, which includes a run that was killed."""
     num_steps: int
     time_s: float
     mean_step_s: float | None
     median_step_s: float | None
     wire_bytes: int
-    """Sent by rank 0."""
+    """What rank 0 sent."""
     saved: float | None
     """The share of dense traffic that was not sent."""
     loss: float | None
-    """In training, the mean of the last steps."""
+    """The mean training loss of the last steps."""
     accuracy: float | None
-    """At the last evaluation."""
+    """The accuracy at the last evaluation."""
     num_decisions: int
     num_switches: int
     is_baseline: bool = False
     speedup: float | None = None
-    """The baseline's mean time of a step over this one's; None if there is nothing to compare with."""
+    """The baseline's mean step time over that of this run; None without another run."""
     target_accuracy: float | None = None
-    """The highest that all runs with evaluations have reached."""
+    """The highest accuracy that all runs with evaluations reached."""
     time_to_target_s: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the summary as plain data."""
         return asdict(self)
 
 
 def summarise(runs: Sequence[Run]) -> list[Summary]:
-    """Return a row for each run, in order; the baseline is plain DDP, or else the slowest."""
+    """Return a summary of each run; the baseline is plain DDP, or else the slowest run."""
     rows = [_row(run, name) for run, name in zip(runs, labels(runs), strict=True)]
     timed = [place for place, row in enumerate(rows) if row.mean_step_s]
     if len(timed) < 2:
@@ -84,11 +85,11 @@ def _row(run: Run, name: str) -> Summary:
         mean_step_s=_ratio(math.fsum(steps_s), len(steps_s)),
         median_step_s=statistics.median(steps_s) if steps_s else None,
         wire_bytes=int(wire_bytes),
-        saved=1 - wire_bytes / dense_bytes if dense_bytes else None,
+        saved=saved_share(wire_bytes, dense_bytes) if dense_bytes else None,
         loss=statistics.fmean(losses) if losses else None,
         accuracy=run.accuracy,
         num_decisions=len(run.decisions),
-        num_switches=sum(decision.get("plan") != decision.get("before") for decision in run.decisions),
+        num_switches=sum(map(is_switch, run.decisions)),
     )
 
 
@@ -102,7 +103,7 @@ def _ratio(one: float | None, other: float | None) -> float | None:
 
 
 def _target(runs: Sequence[Run]) -> float | None:
-    """Return the highest accuracy that all who were evaluated have reached; there must be two to compare."""
+    """Return the highest accuracy that all runs with evaluations reached, if there are at least two."""
     best = [max(accuracies) for run in runs if (accuracies := _accuracies(run))]
     return min(best) if len(best) > 1 else None
 
@@ -114,5 +115,5 @@ def _accuracies(run: Run) -> list[float]:
 def _reached_s(run: Run, target: float | None) -> float | None:
     if target is None:
         return None
-    there = (each for each in run.evaluations if (number(each.get("accuracy")) or 0.0) >= target)
-    return next((float(each["time_s"]) for each in there), None)
+    reached = (each for each in run.evaluations if (number(each.get("accuracy")) or 0.0) >= target)
+    return next((float(each["time_s"]) for each in reached), None)

@@ -1,64 +1,60 @@
-"""Fewer points than steps: a page shows a thousand of them as well as a million."""
+"""Curves with fewer points than steps: a thousand points look the same as a million."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from typing import Any
 
 from headway.report.events import Event
-from headway.report.page.words import number
+from headway.report.page.figures import Column, number
 
 MOST_POINTS = 1000
-"""Of a curve, for as long as the plan does not change more often."""
-
+"""The most points of a curve, unless the plan changes more often."""
 _MEANS = ("step_s", "loss", "ratio", "gain", "latency_s", "bandwidth_bps", "wire_bytes")
-
-Column = list[float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The steps of a run as columns; a point stands for one step, or for the mean of a few with the same plan."""
+    """The steps of a run as columns; a point is one step, or the mean of a few steps with the same plan."""
 
     steps_each: int
-    """How many a point stands for, at most."""
-    step: list[int] = field(default_factory=list)
-    """The last of the point."""
-    start_s: list[float] = field(default_factory=list)
-    time_s: list[float] = field(default_factory=list)
+    """The most steps in a point."""
+    step: list[int]
+    """The last step of the point."""
+    start_s: list[float]
+    time_s: list[float]
     """When the last step ended."""
-    plan: list[str] = field(default_factory=list)
-    sent_bytes: list[float] = field(default_factory=list)
-    """Since training began."""
-    slowest_s: list[float | None] = field(default_factory=list)
-    step_s: Column = field(default_factory=list)
-    loss: Column = field(default_factory=list)
-    ratio: Column = field(default_factory=list)
-    gain: Column = field(default_factory=list)
-    latency_s: Column = field(default_factory=list)
-    bandwidth_bps: Column = field(default_factory=list)
-    wire_bytes: Column = field(default_factory=list)
-    """Of a step."""
-    exchange_bytes: Column = field(default_factory=list)
-    """Of an exchange."""
+    plan: list[str]
+    exchange: list[str]
+    sent_bytes: list[float]
+    """The bytes sent since training began."""
+    slowest_s: Column
+    step_s: Column
+    loss: Column
+    ratio: Column
+    gain: Column
+    latency_s: Column
+    bandwidth_bps: Column
+    wire_bytes: Column
+    """The bytes of a step."""
+    exchange_bytes: Column
+    """The bytes of an exchange."""
 
     def has(self, column: str) -> bool:
-        """Return whether anything is known of a column."""
+        """Return whether any value of a column is known."""
         return any(value is not None for value in getattr(self, column))
 
 
 def thin(steps: Sequence[Event], most: int = MOST_POINTS) -> Curve:
     """Return the curve of a run's steps, of about ``most`` points; no point is a mean over two plans."""
     size = max(1, math.ceil(len(steps) / most))
-    curve = Curve(steps_each=size)
-    sent_bytes = 0.0
-    for window in _windows(steps, size):
-        sent_bytes += sum(known_of(window, "wire_bytes"))
-        _append(curve, window)
-        curve.sent_bytes.append(sent_bytes)
-    return curve
+    points = [_point(window) for window in _windows(steps, size)]
+    columns = {column.name: [point[column.name] for point in points] for column in fields(Curve)[1:]}
+    columns["sent_bytes"] = list(itertools.accumulate(columns["sent_bytes"]))
+    return Curve(steps_each=size, **columns)
 
 
 def known_of(steps: Iterable[Event], name: str) -> list[float]:
@@ -66,24 +62,33 @@ def known_of(steps: Iterable[Event], name: str) -> list[float]:
     return [float(step[name]) for step in steps if number(step.get(name)) is not None]
 
 
+def exchange_of_step(step: Event) -> str:
+    """Return the name of a step's exchange; a run of an older version has only the label of the plan."""
+    return str(step.get("exchange") or step.get("plan") or "not known")
+
+
 def _windows(steps: Sequence[Event], size: int) -> Iterator[list[Event]]:
-    for _, same in itertools.groupby(steps, key=lambda step: step.get("plan")):
+    for _, same in itertools.groupby(steps, key=lambda step: (step.get("exchange"), step.get("plan"))):
         plan_steps = list(same)
         for first in range(0, len(plan_steps), size):
             yield plan_steps[first : first + size]
 
 
-def _append(curve: Curve, window: Sequence[Event]) -> None:
+def _point(window: Sequence[Event]) -> dict[str, Any]:
+    """Return the values of a point, with the bytes sent in it alone."""
     first, last = window[0], window[-1]
-    curve.step.append(last["step"])
-    curve.start_s.append(number(first["time_s"] - (number(first.get("step_s")) or 0.0)) or 0.0)
-    curve.time_s.append(number(last["time_s"]) or 0.0)
-    curve.plan.append(str(last.get("plan") or ""))
-    curve.slowest_s.append(number(max(known_of(window, "step_s"), default=None)))
-    for name in _MEANS:
-        getattr(curve, name).append(_mean(known_of(window, name)))
-    num_exchanges = sum(known_of(window, "num_exchanges"))
-    curve.exchange_bytes.append(number(sum(known_of(window, "wire_bytes")) / num_exchanges) if num_exchanges else None)
+    sent_bytes, num_exchanges = (sum(known_of(window, name)) for name in ("wire_bytes", "num_exchanges"))
+    return {
+        "step": last["step"],
+        "start_s": number(first["time_s"] - (number(first.get("step_s")) or 0.0)) or 0.0,
+        "time_s": number(last["time_s"]) or 0.0,
+        "plan": str(last.get("plan") or ""),
+        "exchange": exchange_of_step(last),
+        "sent_bytes": sent_bytes,
+        "slowest_s": number(max(known_of(window, "step_s"), default=None)),
+        "exchange_bytes": number(sent_bytes / num_exchanges) if num_exchanges else None,
+        **{name: _mean(known_of(window, name)) for name in _MEANS},
+    }
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,4 +1,4 @@
-// The fronts of the run that was chosen, one decision at a time.
+// The fronts of the chosen run, one decision at a time.
 
 const slider = document.getElementById("decision");
 
@@ -31,5 +31,5 @@ function moveFront(by) {
 
 function firstSwitch() {
   const fronts = page.fronts[Number(chosen.run)];
-  return fronts ? Math.max(0, fronts.frames.findIndex((frame) => frame.words.includes(" -> "))) : 0;
+  return fronts ? Math.max(0, fronts.frames.findIndex((frame) => frame.isSwitch)) : 0;
 }

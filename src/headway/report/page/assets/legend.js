@@ -1,4 +1,4 @@
-// A legend of our own: it wraps on a phone, and its entries are buttons that a keyboard reaches.
+// The legend: it wraps on a phone, and its entries are buttons that a keyboard reaches.
 
 const SHAPES = { square: "square", diamond: "diamond", "circle-open": "ring" };
 

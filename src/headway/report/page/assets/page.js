@@ -1,4 +1,4 @@
-// What the reader can choose, and what follows from it.
+// The reader's choices: run, horizontal axis, decision.
 
 const picker = document.getElementById("run");
 

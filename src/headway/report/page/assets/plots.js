@@ -1,4 +1,4 @@
-// Draws the figure that fits what the reader has chosen into every place for one.
+// Draws, in each place for a figure, the one that the reader has chosen.
 
 const page = JSON.parse(document.getElementById("data").textContent);
 const chosen = { run: "0", against: "time" };

@@ -1,4 +1,4 @@
-// Figures name colours by variables of the style sheet, which knows light and dark: here they become colours.
+// Replaces the variables of the style sheet in figures by their colours in light or dark mode.
 "use strict";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -11,7 +11,7 @@ function colour(variable) {
 
 function coloured(value) {
   if (typeof value === "string") {
-    const match = /^var\((--[\w-]+)\)$/.exec(value);
+    const match = /^var\((--[^)]+)\)$/.exec(value);
     return match ? colour(match[1]) : value;
   }
   if (Array.isArray(value)) return value.map(coloured);

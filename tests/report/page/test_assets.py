@@ -1,8 +1,9 @@
-"""The page in a real browser, without a network: it draws, answers to the keyboard, and fits a phone."""
+"""The scripts and styles of the page in a real browser, offline: plots, keyboard, dark mode, a phone."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from headway.report import read_run, write_page
-from tests.report.sample_runs import write_adaptive, write_ddp, write_gossip
+from headway.report.exchange_styles import style_sheet
+from tests.report.sample_runs import write_adaptive
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of headway[test]")
 pytest.importorskip("plotly", reason="pages need headway[plot]")
@@ -30,23 +32,24 @@ def browser() -> Iterator[playwright.Browser]:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory) -> dict[str, Path]:
+def pages(tmp_path_factory, runs) -> dict[str, Path]:
+    """A page with several runs, for a desktop; and one with a single run of a nasty name, for a phone."""
     folder = tmp_path_factory.mktemp("pages")
-    adaptive, ddp = write_adaptive(folder / "adaptive"), write_ddp(folder / "ddp")
-    gossip = write_gossip(folder / "gossip")
-    nasty = write_adaptive(folder / "nasty", method=NASTY, num_steps=40)
-    made = {"several": (adaptive, ddp, gossip), "one": (gossip,), "nasty": (nasty, ddp)}
-    for name, runs in made.items():
-        write_page([read_run(run) for run in runs], folder / f"{name}.html")
-    return {name: folder / f"{name}.html" for name in made}
+    nasty = read_run(write_adaptive(folder / "nasty", method=NASTY, num_steps=40))
+    for name, shown in {"several": runs, "nasty": [nasty]}.items():
+        write_page(shown, folder / f"{name}.html")
+    return {name: folder / f"{name}.html" for name in ("several", "nasty")}
 
 
 class Tabs:
-    """Tabs without a network, one for each page: to load one takes longer than all that is done with it."""
+    """Offline tabs, one for each page, since loading a page takes longer than all that is done with it."""
 
     def __init__(self, browser: playwright.Browser, pages: dict[str, Path]) -> None:
-        self.troubles: list[str] = []
-        self._context = browser.new_context(offline=True)
+        self.problems: list[str] = []
+        self._contexts = {
+            "several": browser.new_context(offline=True),
+            "nasty": browser.new_context(offline=True, has_touch=True, is_mobile=True),
+        }
         self._pages = pages
         self._open: dict[str, playwright.Page] = {}
 
@@ -61,16 +64,16 @@ class Tabs:
         return page
 
     def _load(self, name: str) -> playwright.Page:
-        page = self._context.new_page()
-        page.on("console", lambda message: self.troubles.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        page = self._contexts[name].new_page()
+        page.on("console", lambda message: self.problems.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("request", self._note_request)
         page.goto(self._pages[name].as_uri())
         return page
 
     def _note_request(self, request: playwright.Request) -> None:
         if not request.url.startswith(("file:", "data:", "blob:")):
-            self.troubles.append(f"asked for {request.url}")
+            self.problems.append(f"asked for {request.url}")
 
 
 @pytest.fixture(scope="module")
@@ -80,19 +83,19 @@ def tabs(browser, pages) -> Tabs:
 
 @pytest.fixture
 def visit(tabs) -> Iterator[Open]:
-    """Show a page; in the end nothing may have gone wrong in it, and nothing been asked of a network."""
-    tabs.troubles.clear()
+    """Show a page; at the end, there must be no errors and no requests to the network."""
+    tabs.problems.clear()
     yield tabs.visit
-    assert tabs.troubles == []
+    assert tabs.problems == []
 
 
 def names_of(page, figure: str) -> list[str]:
-    """Return the names of the traces that are drawn in a figure."""
+    """Return the names of a figure's traces."""
     return page.evaluate("figure => document.querySelector(figure).data.map(trace => trace.name)", figure)
 
 
 def wait_until(page, condition: str) -> None:
-    """Wait for a condition; the page's policy forbids what playwright's own wait does."""
+    """Wait for a condition; the page's security policy forbids playwright's own wait."""
     for _ in range(200):
         if page.evaluate(condition):
             return
@@ -101,7 +104,7 @@ def wait_until(page, condition: str) -> None:
 
 
 def chosen_of(page) -> list[float]:
-    """Return where the chosen plan is drawn."""
+    """Return the place of the chosen plan."""
     return page.evaluate(
         "() => { const it = document.querySelector('#front-plot').data.find(t => t.name === 'chosen plan');"
         " return [it.x[0], it.y[0]]; }"
@@ -144,11 +147,11 @@ def test_the_slider_moves_by_keyboard_and_changes_plot_and_words(visit):
 
 
 @pytest.mark.parametrize("width", [1280, 375])
-def test_pointing_at_a_decision_tells_its_words(visit, width):
+def test_pointing_at_a_decision_shows_its_words(visit, width):
     page = visit("several", width=width)
     plot = page.locator("[data-figure=timeline]")
     plot.scroll_into_view_if_needed()
-    number = names_of(page, "[data-figure=timeline]").index("switch of plan")
+    number = names_of(page, "[data-figure=timeline]").index("plan changed")
     wait_until(page, f"document.querySelector('[data-figure=timeline] svg').clientWidth < {width}")
     plot.evaluate(f"plot => Plotly.Fx.hover(plot, [{{curveNumber: {number}, pointNumber: 2}}], 'xy3')")
     label = plot.locator(".hoverlayer")
@@ -159,10 +162,8 @@ def test_pointing_at_a_decision_tells_its_words(visit, width):
     plot.evaluate("plot => Plotly.Fx.unhover(plot)")
 
 
-def test_a_tap_tells_and_does_not_zoom(browser, pages):
-    context = browser.new_context(viewport={"width": 375, "height": 900}, has_touch=True, is_mobile=True, offline=True)
-    page = context.new_page()
-    page.goto(pages["several"].as_uri())
+def test_a_tap_shows_the_plan_and_does_not_zoom(visit):
+    page = visit("nasty", width=375)
     plot = page.locator("[data-figure=timeline]")
     plot.evaluate("plot => plot.scrollIntoView({behavior: 'instant'})")
     before = plot.evaluate("plot => plot.layout.xaxis.range")
@@ -170,16 +171,15 @@ def test_a_tap_tells_and_does_not_zoom(browser, pages):
     page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     wait_until(page, "document.querySelector('[data-figure=timeline] .hoverlayer').textContent.includes('Plan: ')")
     assert plot.evaluate("plot => plot.layout.xaxis.range") == before
-    context.close()
 
 
 def test_another_run_can_be_picked(visit):
     page = visit("several")
     picker = page.get_by_label("One run at a time")
     assert picker.input_value() == "0"
-    assert "link as estimated" in names_of(page, "[data-figure=timeline]")
+    assert "estimated link" in names_of(page, "[data-figure=timeline]")
     picker.select_option(label="ddp")
-    assert "link as estimated" not in names_of(page, "[data-figure=timeline]")
+    assert "estimated link" not in names_of(page, "[data-figure=timeline]")
     assert page.locator("#fronts .none").is_visible()
     assert not page.locator("#decision").is_visible()
     assert not page.get_by_role("region", name="Decisions of adaptive").is_visible()
@@ -198,7 +198,7 @@ def test_learning_is_shown_against_what_the_reader_chooses(visit):
     page.get_by_role("radio", name="training time").focus()
     page.keyboard.press("ArrowRight")
     assert page.get_by_role("radio", name="bytes sent").is_checked()
-    assert page.evaluate(title) == "bytes sent by a rank, MB"
+    assert page.evaluate(title) == "bytes sent by one rank, MB"
 
 
 def test_the_legend_hides_and_shows_a_run_by_keyboard(visit):
@@ -224,7 +224,13 @@ def test_dark_and_light_follow_the_reader_at_once(visit):
     assert dark == ("rgb(14, 19, 25)", "#4fb0ee")
 
 
-@pytest.mark.parametrize("name", ["several", "one", "nasty"])
+def test_exchanges_have_their_colours(visit):
+    page = visit("several")
+    colour = "document.querySelector('[data-figure=totals]').data.find(t => t.name === 'STAR top-k').marker.color"
+    assert page.evaluate(colour) == re.search(r"--exchange-star_topk: (#\w{6})", style_sheet())[1]
+
+
+@pytest.mark.parametrize("name", ["several", "nasty"])
 def test_a_phone_needs_no_scrolling_sideways(visit, name):
     page = visit(name, width=375)
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
@@ -241,20 +247,20 @@ def test_on_a_phone_the_table_of_runs_becomes_a_list(visit):
     assert table.locator("td").first.evaluate("cell => getComputedStyle(cell, '::before').content") == '"Speed-up"'
 
 
-def test_the_first_tab_leads_past_the_head_of_the_page(visit):
-    page = visit("one")
-    page.evaluate("document.activeElement.blur()")
+def test_the_first_tab_skips_the_head_of_the_page(visit):
+    page = visit("nasty")
+    page.evaluate("document.body.tabIndex = -1; document.body.focus()")  # as after loading
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
 
 
-def test_a_run_named_like_a_script_is_a_name(visit):
+def test_a_run_named_like_a_script_is_shown_as_text(visit):
     page = visit("nasty")
     page.get_by_role("slider", name="Decision").press("ArrowRight")
     assert page.title().endswith("Headway report")
-    assert page.locator(".card h3").first.inner_text() == NASTY
+    assert page.locator("h1").inner_text() == NASTY
     assert page.locator("img").count() == 0
     legend = page.locator("#traffic .legend button").first.inner_text()
     assert legend.startswith("<script>document.title=")
