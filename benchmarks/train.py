@@ -1,7 +1,7 @@
-"""What a new user meets: the demo's speed-up, how long it takes, what recording a run costs, how large its page is.
+"""What a new user sees: the speed-up and duration of the demo, the cost of recording a run, the size of its page.
 
-The demo is run as ``make demo`` runs it, so often. Recording is a training loop of one process with a recorder and
-without one, in turns. Limits: three minutes for the demo; 1% of a step of 30 ms for recording.
+The demo runs several times, as ``make demo`` runs it. Recording is measured with a training loop of one process,
+alternately with and without a recorder. Limits: three minutes for the demo; 1% of a step of 30 ms for recording.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUM_STEPS = 2000
 
 
 class Traffic:
-    """A handle that counts up, as that of plain DDP does."""
+    """A handle that counts steps, like that of plain DDP."""
 
     def __init__(self) -> None:
         self.num_steps = 0
@@ -39,7 +39,7 @@ class Traffic:
 
 
 def run_demo(folder: Path) -> tuple[float, list[dict[str, Any]]]:
-    """Return how long the demo took, and what it says of each run."""
+    """Return the duration of the demo, and its summary of each run."""
     start = time.perf_counter()
     command = [sys.executable, "-m", "headway", *DEMO.split(), "--output", str(folder)]
     found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -47,7 +47,7 @@ def run_demo(folder: Path) -> tuple[float, list[dict[str, Any]]]:
 
 
 def loop_s(recorder: Recorder | None, traffic: Traffic) -> float:
-    """Return the mean time of a step that does next to nothing, with or without a recorder."""
+    """Return the mean time of a nearly empty step, with or without a recorder."""
     x = torch.ones(64, 64)
     start = time.perf_counter()
     for _ in range(NUM_STEPS):
@@ -59,7 +59,7 @@ def loop_s(recorder: Recorder | None, traffic: Traffic) -> float:
 
 
 def recording(folder: Path, rounds: int) -> tuple[float, float]:
-    """Return what recording adds to a step, in seconds, and bytes a step."""
+    """Return the time that recording adds to a step, and the bytes that it writes per step."""
     traffic = Traffic()
     recorder = Recorder(folder, traffic, is_writer=True)
     added = [loop_s(recorder, traffic) - loop_s(None, traffic) for _ in range(rounds)]
@@ -69,8 +69,8 @@ def recording(folder: Path, rounds: int) -> tuple[float, float]:
 
 
 def main(
-    demos: Annotated[int, typer.Option(help="How often to run the demo.")] = 3,
-    rounds: Annotated[int, typer.Option(help="Of recording, each with 2,000 steps.")] = 5,
+    demos: Annotated[int, typer.Option(help="Number of runs of the demo.")] = 3,
+    rounds: Annotated[int, typer.Option(help="Number of recording rounds, each with 2,000 steps.")] = 5,
 ) -> None:
     """Measure, and print tables."""
     console = Console()

@@ -1,4 +1,4 @@
-"""``headway doctor``: what it tells, and that it notices what is wrong."""
+"""``headway doctor``: what it prints, and that it notices what is wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headway.cli import app
-from headway.exchange.plan import COLLECTIVE_OF
+from headway.exchange import EXCHANGES
 from headway.lab import possible
 from headway.train import self_test as self_test_module
 from headway.train.self_test import Verdict
@@ -20,13 +20,13 @@ GOOD = Verdict(exchange="dense", error=0.0, are_equal=True, was_used=True, secon
 def test_every_exchange_is_tested_on_two_workers():
     found = CliRunner().invoke(app, ["doctor", "--json"])
     assert found.exit_code == 0, found.output
-    told = json.loads(found.stdout)
-    assert [each["exchange"] for each in told["self_test"]["exchanges"]] == list(COLLECTIVE_OF)
-    assert all(each["was_used"] and each["are_equal"] for each in told["self_test"]["exchanges"])
-    assert told["versions"]["torch"].startswith("2.")
-    assert told["kernels"]["error"] is None
-    assert told["machine"]["gloo"] is True
-    assert told["is_well"] is True
+    shown = json.loads(found.stdout)
+    assert [each["exchange"] for each in shown["self_test"]["exchanges"]] == list(EXCHANGES)
+    assert all(each["was_used"] and each["are_equal"] for each in shown["self_test"]["exchanges"])
+    assert shown["versions"]["torch"].startswith("2.")
+    assert shown["kernels"]["error"] is None
+    assert shown["machine"]["gloo"] is True
+    assert shown["is_well"] is True
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_every_exchange_is_tested_on_two_workers():
         (replace(GOOD, exchange="quantized", error=0.01), "good"),
     ],
 )
-def test_an_exchange_that_fails_is_told(monkeypatch, verdict, word):
+def test_an_exchange_that_fails_is_shown(monkeypatch, verdict, word):
     monkeypatch.setattr(self_test_module, "self_test", lambda: [verdict])
     found = CliRunner().invoke(app, ["doctor"])
     assert word in found.stdout
     assert found.exit_code == (0 if word == "good" else 1)
 
 
-def test_workers_that_cannot_start_are_told(monkeypatch):
+def test_workers_that_cannot_start_are_reported(monkeypatch):
     def fail():
         raise RuntimeError("worker 1 failed: no gloo")
 
@@ -55,7 +55,7 @@ def test_workers_that_cannot_start_are_told(monkeypatch):
     assert "the self-test failed: worker 1 failed: no gloo" in found.stdout
 
 
-def test_what_is_missing_is_told_with_what_to_do(monkeypatch):
+def test_missing_parts_are_shown_with_what_to_do(monkeypatch):
     monkeypatch.setattr(possible, "missing", lambda: "The lab needs /dev/net/tun: modprobe tun.")
     monkeypatch.setattr(possible, "may_make_user_namespaces", lambda: False)
     monkeypatch.setattr("headway.cli.doctor._version", lambda name: None if name == "plotly" else "1.0")

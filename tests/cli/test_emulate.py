@@ -1,5 +1,6 @@
-"""The command as a user runs it."""
+"""``headway emulate`` as a user runs it."""
 
+import contextlib
 import json
 import os
 import pty
@@ -10,7 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from headway.cli import app
+from headway.cli import emulate as emulate_module
 from headway.lab import possible
 
 HEADWAY = [sys.executable, "-m", "headway"]
@@ -38,24 +42,26 @@ def _wait_for(condition, seconds=15.0):
 
 
 WAIT = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(120)"
+WITH_CHILD = (
+    "import os, subprocess, sys, time;"
+    "child = subprocess.Popen(['sleep', '120'], start_new_session=True);"
+    "print('pid', child.pid, flush=True);"
+)
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a lab whose workers print a process number each and then wait; return the launcher and the numbers."""
+    """Start labs whose workers print a process id each and then wait; return each launcher with the ids."""
     launchers = []
 
-    def run(num_hosts=2, code=WAIT):
-        command = [*HEADWAY, "emulate", "-n", str(num_hosts), "--", sys.executable, "-c", code]
-        environment = {**os.environ, "TMPDIR": str(tmp_path)}
-        launchers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
-        pids = []
-        while len(pids) < num_hosts:
-            line = launchers[-1].stdout.readline()
-            assert line, "the lab ended early"
-            if " pid " in line:
-                pids.append(int(line.split()[-1]))
-        return launchers[-1], pids
+    def run(*labs):
+        started = []
+        for num_hosts, code in labs:
+            command = [*HEADWAY, "emulate", "-n", str(num_hosts), "--", sys.executable, "-c", code]
+            environment = {**os.environ, "TMPDIR": str(tmp_path)}
+            started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
+            launchers.append(started[-1])
+        return [(launcher, _pids(launcher, num_hosts)) for launcher, (num_hosts, _) in zip(started, labs, strict=True)]
 
     yield run
     for launcher in launchers:
@@ -64,110 +70,88 @@ def start(tmp_path):
         launcher.stdout.close()
 
 
+def _pids(launcher, number):
+    found = []
+    while len(found) < number:
+        line = launcher.stdout.readline()
+        assert line, "the lab ended early"
+        if " pid " in line:
+            found.append(int(line.split()[-1]))
+    return found
+
+
 class TestRun:
     pytestmark = needs_lab
 
-    def test_output_has_the_rank_in_front(self):
-        result = _emulate(
-            "-n", 2, "--latency", "1ms", "--", sys.executable, "-c", "import os; print('I am', os.environ['RANK'])"
-        )
+    def test_output_has_the_rank_in_front_and_what_workers_start_ends_with_them(self):
+        """Arguments after the dashes are the program's."""
+        code = WITH_CHILD + "print('I am', os.environ['RANK'], *sys.argv[1:])"
+        result = _emulate("-n", 2, "--latency", "1ms", "--", sys.executable, "-c", code, "--help", "-n", "5")
         assert result.returncode == 0, result.stderr
-        assert sorted(result.stdout.splitlines()) == ["[0] I am 0", "[1] I am 1"]
+        lines = sorted(line for line in result.stdout.splitlines() if " pid " not in line)
+        assert lines == ["[0] I am 0 --help -n 5", "[1] I am 1 --help -n 5"]
+        pids = [int(line.split()[-1]) for line in result.stdout.splitlines() if " pid " in line]
+        assert len(pids) == 2
+        assert _wait_for(lambda: not any(_is_running(pid) for pid in pids))
 
-    def test_quiet_shows_rank_0_and_the_end_of_a_rank_that_failed(self):
+    def test_quiet_shows_rank_0_and_the_end_of_a_rank_that_failed(self, tmp_path):
+        """The JSON has what a script would read."""
+        path = tmp_path / "run.json"
         code = "import os, sys; r = int(os.environ['RANK']); print('line of', r); sys.exit(7 * r)"
-        result = _emulate("-n", 2, "--quiet", "--", sys.executable, "-c", code)
+        result = _emulate("-n", 2, "--quiet", "--json", path, "--", sys.executable, "-c", code)
         assert result.returncode == 7
         assert result.stdout.splitlines() == ["[0] line of 0"]
         assert "rank 1 failed with exit code 7" in result.stderr
         assert "[1] line of 1" in result.stderr
-
-    def test_phases_are_announced(self, tmp_path):
-        path = tmp_path / "two.toml"
-        path.write_text("[[phases]]\nat='0s'\nlatency='1ms'\n[[phases]]\nat='1s'\nlatency='9ms'\nbandwidth='5mbps'\n")
-        result = _emulate("-n", 2, "--scenario", path, "--", "sleep", "1.5")
-        assert result.returncode == 0
-        assert "two phase 2 of 2, 9 ms, 5 Mbps" in result.stderr
-
-    def test_arguments_after_the_dashes_are_the_programs(self):
-        result = _emulate("-n", 1, "--", "echo", "--help", "-n", "5")
-        assert result.stdout == "[0] --help -n 5\n"
-
-    def test_json_holds_what_a_script_would_read(self, tmp_path):
-        path = tmp_path / "run.json"
-        code = "import os, sys; sys.exit(3 * (os.environ['RANK'] == '1'))"
-        assert _emulate("-n", 2, "--json", path, "--", sys.executable, "-c", code).returncode == 3
         content = json.loads(path.read_text())
-        assert content["exit_codes"] == [0, 3]
+        assert content["exit_codes"] == [0, 7]
         assert content["first_failed"] == 1
         assert len(content["bytes"]) == len(content["bytes"][0]) == 2
         assert content["relay"]["is_saturated"] is False
 
-    def test_a_program_that_is_not_there(self):
-        result = _emulate("-n", 2, "--", "no-such-program")
-        assert result.returncode == 2
-        assert "no-such-program could not be started: No such file" in result.stderr
-
-    def test_a_program_that_may_not_run(self, tmp_path):
-        path = tmp_path / "script.py"
-        path.write_text("")
-        result = _emulate("-n", 2, "--", path)
-        assert result.returncode == 2
-        assert "script.py could not be started: Permission denied" in result.stderr
-
-    def test_output_reaches_a_file_though_there_is_a_terminal(self, tmp_path):
-        """The live line is on the terminal; what workers print belongs to standard output."""
-        path = tmp_path / "out.txt"
+    def test_phases_are_announced_and_output_reaches_a_file_though_there_is_a_terminal(self, tmp_path):
+        """The live line and the phases are on the terminal; what workers print belongs to standard output."""
+        scenario, output = tmp_path / "two.toml", tmp_path / "out.txt"
+        scenario.write_text(
+            "[[phases]]\nat='0s'\nlatency='1ms'\n[[phases]]\nat='1s'\nlatency='9ms'\nbandwidth='5mbps'\n"
+        )
+        code = "import time; print('x' * 300); time.sleep(1.5)"
+        command = [*HEADWAY, "emulate", "-n", "2", "--scenario", str(scenario), "--", sys.executable, "-c", code]
         ours, terminal = pty.openpty()
-        with path.open("w") as file:
-            command = [*HEADWAY, "emulate", "-n", "2", "--", sys.executable, "-c", "print('x' * 300)"]
+        with output.open("w") as file:
             subprocess.run(command, stdout=file, stderr=terminal, timeout=60, check=True)
         os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 65536):
+                shown += part
         os.close(ours)
-        assert sorted(path.read_text().splitlines()) == [f"[{rank}] {'x' * 300}" for rank in (0, 1)]
+        assert "two phase 2 of 2, 9 ms, 5 Mbps" in shown.decode()
+        assert sorted(output.read_text().splitlines()) == [f"[{rank}] {'x' * 300}" for rank in (0, 1)]
 
     def test_a_reader_that_leaves_early_ends_the_run(self):
         code = "for i in range(100000): print(i)"
-        command = f"{' '.join(HEADWAY)} emulate -n 2 -- {sys.executable} -c '{code}' | head -n 2"
+        command = (
+            f"{' '.join(HEADWAY)} emulate -n 2 -- {sys.executable} -c '{code}' | head -n 2; exit ${{PIPESTATUS[0]}}"
+        )
         result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
         assert len(result.stdout.splitlines()) == 2
         assert "Traceback" not in result.stderr
+        assert result.returncode == 141
 
-    def test_what_workers_start_is_ended_with_the_run(self):
-        code = (
-            "import subprocess;"
-            "child = subprocess.Popen(['sleep', '120'], start_new_session=True); print('pid', child.pid)"
-        )
-        result = _emulate("-n", 2, "--", sys.executable, "-c", code)
-        assert result.returncode == 0
-        pids = [int(line.split()[-1]) for line in result.stdout.splitlines()]
-        assert len(pids) == 2
-        assert _wait_for(lambda: not any(_is_running(pid) for pid in pids))
-
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_ctrl_c_ends_everything(self, number, start):
-        launcher, pids = start()
-        for _ in range(3):
-            launcher.send_signal(number)
-        assert launcher.wait(30) == 130
-        assert not any(_is_running(pid) for pid in pids)
-
-    def test_workers_die_with_a_launcher_that_is_killed(self, start):
-        launcher, pids = start()
-        launcher.kill()
-        launcher.wait(10)
-        assert _wait_for(lambda: not any(_is_running(pid) for pid in pids))
+    def test_workers_end_with_a_launcher_that_is_stopped_or_killed(self, start):
+        labs = start(*[(2, WAIT)] * 3)
+        for number, (launcher, _) in zip((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), labs, strict=True):
+            for _ in range(3):
+                launcher.send_signal(number)
+        assert [launcher.wait(30) for launcher, _ in labs] == [130, 130, -signal.SIGKILL]
+        assert not any(_is_running(pid) for _, pids in labs[:2] for pid in pids)
+        assert _wait_for(lambda: not any(_is_running(pid) for pid in labs[2][1]))
 
     def test_clean_ends_what_a_killed_lab_left_and_spares_others(self, start, tmp_path):
         bystander = tmp_path / "headway-lab-results"
         bystander.mkdir()
-        code = (
-            "import subprocess, time;"
-            "child = subprocess.Popen(['sleep', '120'], start_new_session=True);"
-            "print('pid', child.pid, flush=True); time.sleep(120)"
-        )
-        launcher, (orphan,) = start(1, code)
-        _, others = start()
+        (launcher, (orphan,)), (_, others) = start((1, WITH_CHILD + "time.sleep(120)"), (2, WAIT))
         launcher.kill()
         launcher.wait(10)
         assert _is_running(orphan)
@@ -180,6 +164,11 @@ class TestRun:
 
 
 class TestBadInput:
+    @pytest.fixture(autouse=True)
+    def in_this_process(self, monkeypatch):
+        monkeypatch.setattr(emulate_module, "enter_user_namespace_if_needed", lambda: None)
+        monkeypatch.setattr(emulate_module, "raise_on_signals", lambda: None)
+
     @pytest.mark.parametrize(
         ("args", "message"),
         [
@@ -191,25 +180,29 @@ class TestBadInput:
             (["-n", "0", "--", "true"], "number of hosts is 0"),
             (["-n", "1", "--scenario", "flaky", "--", "true"], "flaky: events[0].ranks: rank 1 is out of range"),
             ([], "nothing to run: give a program after --"),
+            pytest.param(
+                ["--", "no-such-program"], "no-such-program could not be started: No such file", marks=needs_lab
+            ),
+            pytest.param(["--", __file__], "test_emulate.py could not be started: Permission denied", marks=needs_lab),
         ],
     )
     def test_one_line_and_exit_code_2(self, args, message):
-        result = _emulate(*args)
-        assert result.returncode == 2
+        result = CliRunner().invoke(app, ["emulate", *args])
+        assert result.exit_code == 2
         assert message in result.stderr
         assert len(result.stderr.strip().splitlines()) == 1
 
     def test_a_wrong_file_is_named_with_key_and_value(self, tmp_path):
         path = tmp_path / "net.toml"
         path.write_text("[link]\nlatencey = '5ms'\n")
-        result = _emulate("--scenario", path, "--", "true")
-        assert result.returncode == 2
+        result = CliRunner().invoke(app, ["emulate", "--scenario", str(path), "--", "true"])
+        assert result.exit_code == 2
         assert f"{path}: link.latencey: unknown key (its value is '5ms')" in result.stderr
 
 
 def test_list_shows_every_preset_with_a_picture():
-    result = _emulate("--list", env={**os.environ, "COLUMNS": "120"})
-    assert result.returncode == 0
+    result = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["emulate", "--list"])
+    assert result.exit_code == 0
     for name in ("lan", "wan", "c1", "c2", "flaky", "two_regions", "home_lines"):
         assert name in result.stdout
     assert "▁" in result.stdout
@@ -217,6 +210,6 @@ def test_list_shows_every_preset_with_a_picture():
 
 
 def test_help_has_examples():
-    result = _emulate("--help", env={**os.environ, "COLUMNS": "120"})
-    assert result.returncode == 0
+    result = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["emulate", "--help"])
+    assert result.exit_code == 0
     assert "headway emulate -n 8 --scenario c2 --bandwidth-scale 0.04 -- python train.py" in result.stdout

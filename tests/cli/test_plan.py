@@ -1,23 +1,34 @@
-"""``headway plan`` as a user runs it."""
+"""``headway plan``: tables, JSON, maps, errors."""
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
 from typer.testing import CliRunner
 
-from headway.cli import app
+from headway.cli import app, plan_gossip, plan_tables
 from headway.network import Link, Textbook
 
 NETWORK = ["--workers", "8", "--latency", "4ms", "--bandwidth", "20gbps"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def measure_once():
+    """Measure each speed of this machine once for all tests, with few ranks."""
+    measure = functools.cache(plan_tables.measure_speed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_tables, "measure_speed", lambda plan, num_ranks: measure(plan, min(num_ranks, 2)))
+        patch.setattr(plan_gossip, "measure_compute_s", functools.cache(plan_gossip.measure_compute_s))
+        yield
 
 
 def plan(*args: str):
     return CliRunner().invoke(app, ["plan", *args])
 
 
-def test_the_textbook_as_json_is_exactly_its_formulas():
+def test_the_textbook_model_as_json_has_exactly_its_formulas():
     found = plan("--params", "25.6M", *NETWORK, "--ratio", "0.01", "--compute", "28ms", "--model", "textbook", "--json")
     assert found.exit_code == 0
     data = json.loads(found.stdout)
@@ -33,7 +44,7 @@ def test_the_textbook_as_json_is_exactly_its_formulas():
     assert data["var_all_gather_ms"] == pytest.approx(12, rel=0.01)
 
 
-def test_every_option_is_in_the_json_of_our_own_model():
+def test_every_option_is_in_the_json_of_the_headway_model():
     found = plan("--params", "100k", *NETWORK, "--ratio", "1%", "--json")
     (at_ratio,) = json.loads(found.stdout)["ratios"]
     assert at_ratio["ratio"] == 0.01
@@ -44,7 +55,7 @@ def test_every_option_is_in_the_json_of_our_own_model():
     assert at_ratio["best"].split(" by ")[0] in {option["exchange"] for option in at_ratio["options"]}
 
 
-def test_gossip_stands_beside_the_collectives():
+def test_gossip_is_listed_with_the_collectives():
     arguments = ("--params", "100k", "--latency", "50ms", "--bandwidth", "10mbps", "--ratio", "1%")
     found = json.loads(plan(*arguments, "--workers", "16", "--topology", "torus", "--json").stdout)["gossip"]
     assert [option["algorithm"] for option in found] == [

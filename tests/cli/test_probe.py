@@ -1,17 +1,20 @@
-"""``headway probe`` as a user runs it."""
+"""``headway probe`` on two local ranks and in a lab."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from headway import cli
 from headway.cli import app
-from headway.lab import Lab, Link, Scenario, possible
+from headway.lab import Lab, LinkSpec, Scenario, possible, run_on_loopback
 from headway.lab.scenario import PairRule
+from tests import forked
+
+COMMAND_LINE = Path(cli.__file__).parent.parent / "__main__.py"
 
 
 def test_without_ranks_it_says_how_to_launch_it(monkeypatch):
@@ -21,7 +24,7 @@ def test_without_ranks_it_says_how_to_launch_it(monkeypatch):
     assert "torchrun --nproc-per-node 2 -m headway probe" in found.stderr
 
 
-def test_a_picture_that_cannot_be_drawn_is_refused_before_measuring(monkeypatch):
+def test_a_picture_that_cannot_be_drawn_is_rejected_before_measuring(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "0")
     found = CliRunner().invoke(app, ["probe", "--plot", "pairs.txt"])
@@ -29,25 +32,23 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_measuring(monkeypatch)
     assert "--plot is pairs.txt" in found.stderr
 
 
-def test_under_torchrun_rank_0_prints_both_matrices():
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-    found = subprocess.run(
-        [*command, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "headway", "probe"],
-        capture_output=True, text=True, timeout=90, check=False,
-    )  # fmt: skip
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.count("one-way latency, from row to column") == 1
-    assert "bps" in found.stdout
+def test_rank_0_prints_both_matrices():
+    lines = []
+    command = forked.command(COMMAND_LINE, "probe")
+    found = run_on_loopback(2, command, output=lambda rank, line: lines.append((rank, line)), timeout_s=90)
+    assert found.exit_code == 0, found.tails
+    assert [rank for rank, line in lines if line == "one-way latency, from row to column"] == [0]
+    assert "bps" in "".join(line for _, line in lines)
 
 
 @pytest.mark.lab
 @pytest.mark.skipif(possible.missing() is not None, reason=str(possible.missing()))
-def test_the_matrix_is_within_a_tenth_of_the_labs_links(tmp_path):
+def test_the_matrix_is_within_10_percent_of_the_emulated_links(tmp_path):
     lines = []
-    narrow = PairRule(sources=(0,), targets=(2,), link=Link(latency_s=0.005, bandwidth_bps=20e6))
-    scenario = Scenario(link=Link(latency_s=0.005, bandwidth_bps=100e6), pairs=(narrow,))
+    narrow = PairRule(sources=(0,), targets=(2,), link=LinkSpec(latency_s=0.005, bandwidth_bps=20e6))
+    scenario = Scenario(link=LinkSpec(latency_s=0.005, bandwidth_bps=100e6), pairs=(narrow,))
     with Lab(3, scenario) as lab:
-        command = [sys.executable, "-m", "headway", "probe", "--json", "--plot", str(tmp_path / "pairs.png")]
+        command = forked.command(COMMAND_LINE, "probe", "--json", "--plot", str(tmp_path / "pairs.png"))
         result = lab.run(command, output=lambda _rank, line: lines.append(line), timeout_s=90)
     assert result.exit_code == 0, result.tails
     found = json.loads(next(line for line in lines if line.startswith("{")))

@@ -1,4 +1,4 @@
-"""``headway report`` as a user runs it."""
+"""``headway report``: where the page goes, JSON, errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def comparison(tmp_path):
     return tmp_path / "runs"
 
 
-def test_the_page_of_a_run_lies_in_its_folder(comparison):
+def test_the_page_of_a_run_is_in_its_folder(comparison):
     pytest.importorskip("plotly", reason="pages need headway[plot]")
     found = report(comparison / "adaptive")
     assert found.exit_code == 0
@@ -38,7 +38,7 @@ def test_a_folder_of_runs_is_compared_in_one_page(comparison):
     assert "<h1>adaptive and ddp</h1>" in (comparison / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_page_of_several_lies_here_and_may_be_opened(comparison, monkeypatch, tmp_path):
+def test_the_page_of_several_is_in_the_current_folder_and_may_be_opened(comparison, monkeypatch, tmp_path):
     pytest.importorskip("plotly", reason="pages need headway[plot]")
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -68,8 +68,8 @@ def test_json_and_a_page_do_not_mix_on_standard_output(comparison):
     assert output.exists()
 
 
-def test_errors_are_a_sentence_that_says_what_to_do(comparison, tmp_path, monkeypatch):
-    def refused(*args) -> str:
+def test_errors_are_one_sentence_that_says_what_to_do(comparison, tmp_path, monkeypatch):
+    def error_of(*args) -> str:
         found = report(*args)
         assert found.exit_code == 2
         assert found.stdout == ""
@@ -77,13 +77,13 @@ def test_errors_are_a_sentence_that_says_what_to_do(comparison, tmp_path, monkey
         assert line.startswith("headway report: ")
         return line
 
-    assert "nowhere is not a folder: give a run directory" in refused(tmp_path / "nowhere")
+    assert "nowhere is not a folder: give a run directory" in error_of(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    assert "has no config.json; headway train --output makes one" in refused(tmp_path / "empty")
+    assert "has no config.json; headway train --output makes one" in error_of(tmp_path / "empty")
     (comparison / "ddp" / "config.json").write_text('{"version": 99}')
-    assert "version 99, but this headway reads version 1: use the headway that wrote it" in refused(comparison)
+    assert "version 99, but this headway reads version 1: use the headway that wrote it" in error_of(comparison)
     taken = tmp_path / "taken"
     taken.write_text("")
-    assert f"{taken}: File exists" in refused(comparison / "adaptive", "--output", taken / "page.html")
+    assert f"{taken}: File exists" in error_of(comparison / "adaptive", "--output", taken / "page.html")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert "plotly: pip install 'headway[plot]'" in refused(comparison / "adaptive")
+    assert "plotly: pip install 'headway[plot]'" in error_of(comparison / "adaptive")

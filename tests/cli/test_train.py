@@ -1,4 +1,4 @@
-"""``headway train`` as a user runs it."""
+"""``headway train`` as a user runs it: local workers, torchrun, a lab, Ctrl-C, errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 from headway.cli import app
-from headway.cli import train_flow as train_flow_module
+from headway.cli.train_screen import TrainScreen
 from headway.lab import possible
 from headway.report import read_run
 from headway.report.events import VERSION
+from headway.train import session
+from tests import forked
 
+COMMAND_LINE = Path(session.__file__).parent.parent / "__main__.py"
 SMALL = ("--model", "mlp", "--eval-every", "20")
 
 
@@ -31,7 +34,7 @@ def no_launcher(monkeypatch, tmp_path):
 
 
 def headway(*args: str | Path, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headway", "train", *map(str, args)]
+    command = forked.command(COMMAND_LINE, "train", *map(str, args))
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
@@ -53,7 +56,7 @@ def test_two_local_workers_train_and_leave_a_run_directory(tmp_path):
         assert words in found.stderr
 
 
-def test_ctrl_c_saves_a_checkpoint_and_the_run_can_be_gone_on_with(tmp_path):
+def test_ctrl_c_saves_a_checkpoint_and_the_run_can_be_resumed(tmp_path):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "headway", "train", *SMALL, "--method", "gossip-dcd", "--steps", "100000"]
     process = subprocess.Popen([*command, "--output", str(folder)], stderr=subprocess.PIPE, text=True)
@@ -64,18 +67,18 @@ def test_ctrl_c_saves_a_checkpoint_and_the_run_can_be_gone_on_with(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"go on with: headway train --resume {folder}" in said
+    assert f"continue with: headway train --resume {folder}" in said
     stopped = read_run(folder)
     assert stopped.end["reason"] == "stopped"
     num_steps = len(stopped.steps)
     found = headway("--resume", folder, "--steps", num_steps + 5)
     assert found.returncode == 0, found.stderr
-    assert f"step {num_steps} of {num_steps + 5}: going on from here" in found.stderr
+    assert f"step {num_steps} of {num_steps + 5}: resumed from here" in found.stderr
     run = read_run(folder)
     assert [step["step"] for step in run.steps] == list(range(1, num_steps + 6))
     assert run.steps[num_steps]["time_s"] > stopped.steps[-1]["time_s"]
-    with pytest.raises(ValueError, match=f"has finished its {num_steps + 5} steps: give --steps"):
-        train_flow_module.go_on(folder)
+    with pytest.raises(ValueError, match=f"has finished its {num_steps + 5} steps: give a larger --steps"):
+        session.resume(folder, None, None, TrainScreen)
 
 
 def _num_steps(folder: Path) -> int:
@@ -118,7 +121,7 @@ def test_methods_compare_on_an_emulated_network(tmp_path):
     assert len({run.steps[0]["loss"] for run in runs}) == 1
     assert (folder / "report.html").stat().st_size > 100_000
     assert f"report: {folder / 'report.html'}" in found.stderr
-    again = train_flow_module.go_on(folder)  # nothing is left to do
+    again = session.resume(folder, None, None, TrainScreen)  # nothing is left to do
     assert [run.time_s for run in again] == [run.time_s for run in runs]
 
 
@@ -134,7 +137,7 @@ def test_methods_compare_on_an_emulated_network(tmp_path):
         (["--scenario", "moon"], "moon is neither a file nor a preset"),
         (["--latency", "5"], "--latency: '5' is not a duration"),
         (["--compare", "ddp", "--method", "dense"], "--compare names the methods: leave out --method"),
-        (["--stretch", "2"], "no network is to be emulated: leave out --stretch"),
+        (["--stretch", "2"], "there is no network to emulate: leave out --stretch"),
         (["--compare", "ddp,gossip-dcd", "--workload", "text", "--data", "nowhere"], "the text nowhere cannot be read"),
         (["--scenario", "wan", "--loss", "1%"], "--loss cannot go with --scenario"),
         (
@@ -152,7 +155,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(args, said):
     assert "Traceback" not in found.stderr
 
 
-def test_a_port_in_use_is_told_before_workers_start(tmp_path):
+def test_a_port_in_use_is_reported_before_workers_start(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -162,7 +165,7 @@ def test_a_port_in_use_is_told_before_workers_start(tmp_path):
     assert f"port {port} cannot be used" in found.stderr
 
 
-def test_a_run_directory_of_another_version_is_refused(tmp_path):
+def test_a_run_directory_of_another_version_is_rejected(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"version": 99}))
     found = CliRunner().invoke(app, ["train", "--resume", str(tmp_path)])
     assert found.exit_code == 2
@@ -173,73 +176,50 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"version": 1}))
     found = CliRunner().invoke(app, ["train", "--output", str(tmp_path)])
     assert found.exit_code == 2
-    assert f"holds a run already: give another folder, or go on with --resume {tmp_path}" in found.stderr
+    assert f"holds a run already: give another folder, or continue with --resume {tmp_path}" in found.stderr
 
 
 def test_a_worker_that_fails_is_named(tmp_path, monkeypatch):
-    """Here by a text that is gone when workers look for it."""
+    """Here because of a text file that disappears before workers read it."""
     text = tmp_path / "text.txt"
     text.write_text("some words, " * 1000)
-    real = train_flow_module.make_folder
+    real = session.make_folder
 
     def make_folder(*args, **options):
         real(*args, **options)
         text.unlink()
 
-    monkeypatch.setattr(train_flow_module, "make_folder", make_folder)
+    monkeypatch.setattr(session, "make_folder", make_folder)
     output = str(tmp_path / "run")
     found = CliRunner().invoke(app, ["train", "--workload", "text", "--data", str(text), "--output", output])
     assert found.exit_code == 1
     assert "cannot be read: No such file or directory" in found.stderr
-    assert "failed with exit code 1; mend it and go on with: headway train --resume" in found.stderr
+    assert "failed with exit code 1; fix the cause and continue with: headway train --resume" in found.stderr
 
 
-def test_where_no_lab_is_possible_loopback_will_do_if_asked(tmp_path, monkeypatch):
+def test_loopback_replaces_a_lab_that_is_impossible_on_request(tmp_path, monkeypatch):
     networks = []
     monkeypatch.setattr(possible, "missing", lambda: "The lab needs a moon.")
-    monkeypatch.setattr(train_flow_module, "_follow", lambda request, folder: networks.append(request.network))
-    monkeypatch.setattr("headway.cli.train_ending.conclude", lambda *args, **options: None)
+    monkeypatch.setattr(session, "_run", lambda request, *_: networks.append(request.network))
+    monkeypatch.setattr("headway.cli.train_summary.show_runs", lambda *args, **options: None)
     options = ["train", *SMALL, "--scenario", "wan", "--steps", "2"]
-    refused = CliRunner().invoke(app, [*options, "--output", str(tmp_path / "one")])
-    assert refused.exit_code == 2
-    assert "The lab needs a moon." in refused.stderr
+    rejected = CliRunner().invoke(app, [*options, "--output", str(tmp_path / "one")])
+    assert rejected.exit_code == 2
+    assert "The lab needs a moon." in rejected.stderr
     found = CliRunner().invoke(app, [*options, "--or-loopback", "--output", str(tmp_path / "other")])
     assert found.exit_code == 0, found.stderr
     assert "no emulated network, but loopback: The lab needs a moon." in found.stderr
     assert [network.is_given for network in networks] == [False]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("config.json", {"version": 1}, "was not made by headway train"),
-        ("config.json", {"version": 1, "workers": "2", "method": "ddp", "network": "loopback"}, "was not made by"),
-        ("config.json", {"version": 1, "workers": 2, "method": "ddp", "network": "loopback"}, "config.json is damaged"),
-        (
-            "config.json",
-            {"version": 1, "workers": 2, "method": "ddp", "network": "loopback", "steps": "abc", "network_options": {}},
-            "config.json is damaged",
-        ),
-        ("config.json", {"version": 1, "workers": 2, "method": "ddp", "network": "joined"}, "made under a launcher"),
-        ("comparison.json", [], "comparison.json is of version None"),
-        ("comparison.json", {"version": 1}, "comparison.json is damaged"),
-    ],
-)
-def test_a_folder_that_cannot_be_gone_on_with_is_told(tmp_path, name, content, said):
-    (tmp_path / name).write_text(json.dumps(content))
-    found = CliRunner().invoke(app, ["train", "--resume", str(tmp_path)])
-    assert found.exit_code == 2, found.output
-    assert said in found.stderr
-
-
-def test_a_port_is_looked_at_before_a_folder_is_made(tmp_path):
+def test_a_port_is_checked_before_a_folder_is_made(tmp_path):
     found = CliRunner().invoke(app, ["train", "--port", "70000", "--output", str(tmp_path / "new")])
     assert found.exit_code == 2
     assert "port is 70000" in found.stderr
     assert not (tmp_path / "new").exists()
 
 
-def test_options_of_a_launch_are_refused_under_a_launcher(monkeypatch):
+def test_options_for_starting_workers_are_rejected_under_a_launcher(monkeypatch):
     monkeypatch.setitem(os.environ, "RANK", "0")
     monkeypatch.setitem(os.environ, "WORLD_SIZE", "2")
     found = CliRunner().invoke(app, ["train", "--workers", "4"])

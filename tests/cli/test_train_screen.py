@@ -1,16 +1,14 @@
-"""What is shown of training: the live screen, plain lines, and the events that both are made from."""
+"""The screen of ``headway train``: live on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 import io
-import math
 
 import pytest
 from rich.console import Console
 
 from headway.cli.train_screen import TrainScreen, line_of
-from headway.cli.train_state import Follower, TrainState
-from headway.report import EventLog
+from headway.train.progress import RunProgress
 
 START = {
     "event": "start", "time_s": 0.0, "num_ranks": 4, "model": "cnn", "num_parameters": 1_663_370, "num_steps": 90,
@@ -18,6 +16,7 @@ START = {
 }  # fmt: skip
 DECISION = {"event": "decision", "step": 3, "words": "step 3: bandwidth fell: dense -> all-gather top-k"}
 PHASE = {"event": "phase", "step": 0, "latency_s": 0.03, "bandwidth_bps": 2e8}
+RESUME = {"event": "resume", "step": 90, "num_steps": 120, "time_s": 9.0}
 EVALUATION = {"event": "evaluation", "step": 3, "accuracy": 0.875, "loss": 0.5, "num_samples": 360}
 
 
@@ -29,7 +28,7 @@ def step(number: int, loss: float | None = 2.0, **fields) -> dict:
 
 
 def shown(events: list[dict], *, is_terminal: bool) -> str:
-    """Return what a screen shows after some events: all of its live picture, or its lines."""
+    """Return what a screen shows after some events: the whole live screen, or its lines."""
     output = io.StringIO()
     console = Console(file=output, force_terminal=is_terminal, width=100, highlight=False, color_system=None)
     screen = TrainScreen("adaptive: digits on 4 workers, demo", console)
@@ -39,12 +38,12 @@ def shown(events: list[dict], *, is_terminal: bool) -> str:
                 screen.show(event)
         return output.getvalue()
     for event in events:
-        screen.state.take(event)
+        screen.restore(event)
     console.print(screen._render())
     return output.getvalue()
 
 
-def test_the_live_screen_has_all_that_a_user_wants_to_know():
+def test_the_live_screen_has_progress_figures_link_plan_and_decisions():
     text = shown([START, PHASE, *map(step, range(1, 31)), DECISION, EVALUATION], is_terminal=True)
     for words in (
         "adaptive: digits on 4 workers, demo", "step 30 of 90", "0:06 left", "2.000", "87.5%", "100 ms",
@@ -53,8 +52,8 @@ def test_the_live_screen_has_all_that_a_user_wants_to_know():
         assert words in text, words
 
 
-def test_before_the_first_step_the_live_screen_says_what_it_waits_for():
-    assert "workers start, meet, and measure the network" in shown([], is_terminal=True)
+def test_before_the_first_step_the_live_screen_says_what_workers_do():
+    assert "workers start, connect and measure the network" in shown([], is_terminal=True)
 
 
 def test_without_a_terminal_there_are_lines():
@@ -69,47 +68,13 @@ def test_without_a_terminal_there_are_lines():
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_loss_that_is_not_finite_is_shown_as_such(is_terminal):
+def test_a_loss_that_is_not_finite_is_shown_as_nan(is_terminal):
     events = [START, step(1), step(2, loss=None), {**EVALUATION, "loss": None}]
     assert "nan" in shown(events, is_terminal=is_terminal)
 
 
-def test_the_time_left_goes_by_the_last_steps():
-    state = TrainState()
-    for event in [START, *(step(number, step_s=1.0 if number < 40 else 0.1) for number in range(1, 61))]:
-        state.take(event)
-    assert state.left_s == pytest.approx(3.0)
-    assert state.saved == pytest.approx(0.9)
-    state.take(step(61, loss=None))
-    assert math.isnan(state.loss)
-    state.take(step(62, loss=0.5))
-    assert state.loss == 0.5
-
-
-def test_a_resumed_run_counts_from_where_it_goes_on_and_to_its_new_end():
-    state = TrainState()
-    for event in (START, {"event": "resume", "step": 90, "num_steps": 120, "time_s": 9.0}):
-        state.take(event)
-    assert (state.step, state.num_steps) == (90, 120)
-    assert line_of({"event": "resume", "step": 90}, state) == "step 90 of 120: going on from here"
-
-
-def test_events_are_followed_as_they_are_written(tmp_path):
-    log = EventLog(tmp_path)
-    log.write("start", num_ranks=2)
-    log.write("notice", step=1, text="of the life before")
-    follower = Follower(tmp_path)
-    assert [event["event"] for event in follower.read()] == ["start"]
-    log.write("resume", step=1)
-    with log.path.open("ab") as file:
-        file.write(b'{"event":"eval')
-    assert [event["event"] for event in follower.read()] == ["resume"]
-    with log.path.open("ab") as file:
-        file.write(b'uation"}\n')
-    assert [event["event"] for event in follower.read()] == ["evaluation"]
-    assert follower.read() == []
-    log.close()
-
-
-def test_nothing_is_read_where_nothing_was_written(tmp_path):
-    assert Follower(tmp_path).read() == []
+def test_a_resumed_run_says_where_it_continues():
+    progress = RunProgress()
+    for event in (START, RESUME):
+        progress.update(event)
+    assert line_of(RESUME, progress) == "step 90 of 120: resumed from here"

@@ -1,4 +1,4 @@
-"""Data for reference workloads: idx files as they are, and what is said of files that are not."""
+"""Image data: idx files, the digits, and errors for damaged files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from headway.train import Samples, load_digits, load_idx, load_images
 from headway.train import images as images_module
+from headway.train import load_digits, load_idx, load_images
 
 
 def write_idx(path, array: np.ndarray, *, compress: bool = False) -> None:
@@ -37,7 +37,7 @@ def test_a_folder_of_idx_files_is_read_compressed_or_not(folder):
     assert task.train.inputs.std().item() == pytest.approx(1, abs=1e-4)
 
 
-def test_pixels_are_where_they_were(folder):
+def test_pixels_keep_their_place(folder):
     pixels = np.zeros((50, 28, 28))
     pixels[7, 3, 5] = 255
     write_idx(folder / "train-images-idx3-ubyte", pixels)
@@ -51,7 +51,7 @@ def test_pixels_are_where_they_were(folder):
         (lambda path: path.unlink(), "there is no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in"),
         (lambda path: path.write_bytes(b"GIF89a"), "is not an idx file of 3 dimensions"),
         (lambda path: path.write_bytes(b""), "is not an idx file of 3 dimensions"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "is said to hold 50x28x28 bytes, but has 39199"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "should hold 50x28x28 bytes, but has 39199"),
         (lambda path: write_idx(path, np.zeros((49, 28, 28))), "49 inputs have 50 targets"),
     ],
 )
@@ -68,7 +68,7 @@ def test_without_fashion_mnist_the_digits_are_used(monkeypatch, tmp_path):
     assert task.train.inputs.shape[1:] == (1, 28, 28)
 
 
-def test_train_and_test_digits_are_different_ones():
+def test_train_and_test_digits_differ():
     task = load_digits()
     seen = {image.numpy().tobytes() for image in task.train.inputs}
     assert sum(image.numpy().tobytes() in seen for image in task.test.inputs) == 0
@@ -81,13 +81,6 @@ def test_fashion_mnist_as_debian_has_it():
     assert task.train.targets.bincount().tolist() == [6000] * 10
 
 
-def test_batches_follow_the_generator():
-    samples = Samples(torch.arange(100.0)[:, None], torch.arange(100))
-    first, second = (samples.batch(16, torch.Generator().manual_seed(3)) for _ in range(2))
-    assert torch.equal(first[0], second[0])
-    assert torch.equal(first[0][:, 0].long(), first[1])
-
-
 def test_the_digits_are_those_of_scikit_learn():
     from sklearn import datasets
 
@@ -97,13 +90,13 @@ def test_the_digits_are_those_of_scikit_learn():
         assert (ours["labels"] == theirs.target).all()
 
 
-def test_images_of_another_size_are_refused(folder):
+def test_images_of_another_size_are_rejected(folder):
     for part in ("train", "t10k"):
         write_idx(folder / f"{part}-images-idx3-ubyte", np.zeros((50 if part == "train" else 20, 32, 32)))
     with pytest.raises(ValueError, match="has 50 images of 32x32 for train, but models take 28x28"):
         load_idx(folder)
 
 
-def test_images_that_are_all_alike_stay_finite(folder):
+def test_constant_images_stay_finite(folder):
     write_idx(folder / "train-images-idx3-ubyte", np.full((50, 28, 28), 7))
     assert load_idx(folder).train.inputs.isfinite().all()

@@ -1,4 +1,4 @@
-"""Models: they learn, they fit their data, and the wrong one is refused."""
+"""Models learn, fit their data, and are rejected for other data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def random_task(*, is_text: bool) -> Task:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_learns_a_handful_of_samples_by_heart(name):
+def test_every_model_memorises_a_few_samples(name):
     torch.manual_seed(0)
     task = random_task(is_text=name == "transformer")
     model = build_model(name, task)
@@ -37,7 +37,7 @@ def test_every_model_learns_a_handful_of_samples_by_heart(name):
     assert losses[-1] < losses[0] / 3
 
 
-def test_a_character_is_foretold_from_those_before_it_alone():
+def test_a_character_is_predicted_from_those_before_it_alone():
     torch.manual_seed(0)
     model = transformer(20).eval()
     text = torch.randint(20, (1, 64))
@@ -57,6 +57,6 @@ def test_a_character_is_foretold_from_those_before_it_alone():
         ("transformer", False, "the model transformer is not for images: use mlp, cnn or resnet"),
     ],
 )
-def test_a_model_that_does_not_fit_is_refused(name, is_text, said):
+def test_a_model_for_other_data_is_rejected(name, is_text, said):
     with pytest.raises(ValueError, match=said):
         check_model(name, is_text=is_text)

@@ -1,4 +1,4 @@
-"""Text as a workload: what is read, how it is cut, and what is said of a text that will not do."""
+"""Text data: samples, the vocabulary, errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def story(tmp_path):
     return path
 
 
-def test_a_target_is_the_input_one_character_further_on(story):
+def test_a_target_is_the_input_shifted_by_one_character(story):
     task = load_text(story)
     inputs, targets = task.train.inputs.flatten(), task.train.targets.flatten()
     assert inputs[1:].equal(targets[:-1])
@@ -23,7 +23,7 @@ def test_a_target_is_the_input_one_character_further_on(story):
     assert task.num_classes == NUM_CHARACTERS
 
 
-def test_the_test_part_comes_after_the_other(story):
+def test_the_last_tenth_is_the_test_set(story):
     task = load_text(story)
     text = number_characters(story.read_text())
     assert len(task.test) * CONTEXT == pytest.approx(0.1 * len(text), rel=0.05)
@@ -38,7 +38,7 @@ def test_rare_characters_share_the_last_number():
     assert numbers[-1] == 0  # the most frequent
 
 
-def test_docstrings_of_the_standard_library_are_long_enough_to_learn_from():
+def test_docstrings_of_the_standard_library_are_long_enough():
     text = standard_docstrings()
     assert len(text) > 300_000
     assert "Return" in text
@@ -47,7 +47,7 @@ def test_docstrings_of_the_standard_library_are_long_enough_to_learn_from():
 @pytest.mark.parametrize(
     ("content", "said"), [(None, "cannot be read: No such file"), ("short", "has 5 characters, but 1280 are needed")]
 )
-def test_a_text_that_will_not_do_is_named(tmp_path, content, said):
+def test_a_missing_or_short_text_is_named(tmp_path, content, said):
     path = tmp_path / "text.txt"
     if content is not None:
         path.write_text(content)
@@ -55,7 +55,7 @@ def test_a_text_that_will_not_do_is_named(tmp_path, content, said):
         load_text(path)
 
 
-def test_bytes_that_are_not_utf8_are_no_obstacle(tmp_path):
+def test_invalid_utf8_is_accepted(tmp_path):
     path = tmp_path / "latin.txt"
     path.write_bytes(b"caf\xe9 " * 1000)
     assert len(load_text(path).train) > 10

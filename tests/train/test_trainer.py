@@ -1,4 +1,4 @@
-"""The loop, on a pool of ranks: it learns, stops in order, and goes on to the bit as if it had not stopped."""
+"""The training loop on a pool of ranks: it learns, stops on all ranks at once, and resumes bitwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from headway.report import read_run
 from headway.train import checkpoints
 from headway.train import trainer as trainer_module
-from headway.train.settings import Settings
+from headway.train.settings import TrainSettings
 from headway.train.trainer import Trainer
 from tests.pool import RankFailed
 
@@ -24,9 +24,9 @@ COMMON = {"model": "mlp", "eval_every": 8, "checkpoint_every": 0, "eval_samples"
 
 
 class Asking:
-    """Stands in for the line to the lab, which hears of every step: asks this rank to stop at one of them.
+    """Replaces the lab's `Control`, which is called at every step: asks this rank to stop at one of them.
 
-    It waits until the rank has told its step, so that it is this one.
+    It waits until the rank has sent its step, so that it is this one.
     """
 
     def __init__(self, event: threading.Event, step: int | None) -> None:
@@ -38,18 +38,18 @@ class Asking:
         if number == self._step:
             self._event.set()
             deadline = time.monotonic() + 20
-            while not self.trainer._stop._has_told and time.monotonic() < deadline:
+            while not self.trainer._stop._has_sent and time.monotonic() < deadline:
                 time.sleep(0.001)
 
 
 def train(folder: str, options: dict, stop_at: tuple[int | None, ...] = ()) -> tuple[str, bytes]:
-    """Train, ranks being asked to stop at steps of their own; return how it ended and the bits of the model."""
+    """Train, with each rank asked to stop at its own step; return how it ended and the bits of the model."""
     asked = threading.Event()
     asking = Asking(asked, stop_at[dist.get_rank()] if stop_at else None)
     store = dist.FileStore(f"{folder}.store{len(stop_at)}", dist.get_world_size())
     real, trainer_module.Control = trainer_module.Control, lambda: asking
     try:
-        settings = Settings(**{**COMMON, **options})
+        settings = TrainSettings(**{**COMMON, **options})
         trainer = asking.trainer = Trainer(settings, Path(folder), {"network": "pool"}, asked, store)
         reason = trainer.run()
         trainer.close()
@@ -68,7 +68,7 @@ def train(folder: str, options: dict, stop_at: tuple[int | None, ...] = ()) -> t
     ],
     ids=lambda options: options["method"],
 )
-def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(pool, tmp_path, options):
+def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(pool, tmp_path, options):
     """Ranks are asked at different steps, and must stop after the same one."""
     options = {**options, "steps": 16}
     whole = pool.run(train, str(tmp_path / "whole"), options)
@@ -78,7 +78,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(pool, tmp_path, optio
     ended = [reason for found in (whole, stopped, resumed) for reason, _ in found]
     assert ended == ["finished", "finished", "stopped", "stopped", "finished", "finished"]
     assert steps[0] == steps[1]
-    assert steps[0] in ([6], [7])  # the later of the two, or where rank 1 was when it heard of rank 0's wish
+    assert steps[0] in ([6], [7])  # the later of the two, or the step of rank 1 when it saw that rank 0 stops
     assert [bits for _, bits in resumed] == [bits for _, bits in whole]
     run = read_run(tmp_path / "parts")
     assert [step["step"] for step in run.steps] == list(range(1, 17))
@@ -87,7 +87,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(pool, tmp_path, optio
 
 
 def test_one_rank_that_is_asked_stops_all(pool, tmp_path):
-    """As when only one of two machines gets the signal; the other hears of it through the store."""
+    """As when only one of two machines gets the signal; the other learns of it through the store."""
     found = pool.run(train, str(tmp_path / "run"), {"method": "ddp", "steps": 100_000}, (None, 4))
     assert [reason for reason, _ in found] == ["stopped", "stopped"]
     steps = [checkpoints.steps_of(tmp_path / "run", rank) for rank in range(2)]
@@ -99,14 +99,14 @@ def train_on_other_data(folder: str) -> None:
     train(folder, {"workload": "text", "model": None, "data": f"{folder}-{dist.get_rank()}.txt", "steps": 2})
 
 
-def test_ranks_with_other_data_are_told(pool, tmp_path):
+def test_ranks_with_different_data_are_named(pool, tmp_path):
     for rank, words in enumerate(("one fish, ", "two fish, ")):
         (tmp_path / f"run-{rank}.txt").write_text(words * 500)
     with pytest.raises(RankFailed, match=r"ranks \[1\] have other data than rank 0"):
         pool.run(train_on_other_data, str(tmp_path / "run"))
 
 
-def test_a_run_that_is_told_to_go_further_has_learned_more(pool, tmp_path):
+def test_a_resumed_run_with_more_steps_learns_more(pool, tmp_path):
     options = {"method": "star_topk", "ratio": 0.1, "lr": 0.05, "steps": 16}
     pool.run(train, str(tmp_path), options)
     pool.run(train, str(tmp_path), {**options, "steps": 48})
@@ -119,8 +119,8 @@ def test_a_run_that_is_told_to_go_further_has_learned_more(pool, tmp_path):
     assert [len(event["wait_s"]) for event in run.ranks] == [2] * 6
 
 
-def test_statistics_of_batch_norm_are_the_same_on_all_ranks_when_tested(pool, tmp_path):
-    """Each rank tests its own share; figures of rank 0 would otherwise come from different models."""
+def test_batch_norm_statistics_are_equal_on_all_ranks_in_an_evaluation(pool, tmp_path):
+    """Each rank evaluates its share of the samples, so the figures would otherwise mix different models."""
     found = pool.run(buffers_while_testing, str(tmp_path), num_ranks=2)
     assert found[0] == found[1]
 
@@ -140,36 +140,8 @@ def buffers_while_testing(folder: str) -> list[float]:
     return seen
 
 
-def test_old_checkpoints_go_and_the_last_two_stay(pool, tmp_path):
+def test_the_last_two_checkpoints_are_kept(pool, tmp_path):
     pool.run(train, str(tmp_path), {"method": "dense", "steps": 10, "checkpoint_every": 3})
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000009", "step-00000010"]
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [event["step"] for event in events if event["event"] == "checkpoint"] == [3, 6, 9, 10]
-
-
-def remove_after(folder: str, step: int) -> None:
-    checkpoints.remove_after(Path(folder), step)
-
-
-def latest_of(folder: str) -> int | None:
-    return checkpoints.latest_common_step(Path(folder))
-
-
-def load(folder: str, step: int) -> None:
-    checkpoints.load(Path(folder), step)
-
-
-def test_a_checkpoint_that_some_rank_lacks_or_that_is_cut_short_is_not_gone_on_from(pool, tmp_path):
-    for step, ranks in ((3, (0, 1)), (6, (0, 1)), (9, (0, 1)), (12, (0,))):
-        folder = checkpoints.folder_of(tmp_path, step)
-        folder.mkdir(parents=True)
-        for rank in ranks:
-            torch.save({"step": step, "weights": torch.ones(1000)}, folder / f"rank-{rank}.pt")
-    cut = checkpoints.folder_of(tmp_path, 9) / "rank-1.pt"
-    cut.write_bytes(cut.read_bytes()[:2000])
-    assert pool.run(latest_of, str(tmp_path)) == [6, 6]
-    with pytest.raises(RankFailed, match=r"step-00000009/rank-1.pt is damaged: remove .*step-00000009, and go on"):
-        pool.run(load, str(tmp_path), 9)
-    pool.run(remove_after, str(tmp_path), 6)
-    assert [checkpoints.steps_of(tmp_path, rank) for rank in range(2)] == [[3, 6], [3, 6]]
-    assert pool.run(latest_of, str(tmp_path / "nowhere")) == [None, None]

@@ -1,4 +1,4 @@
-"""``headway doctor``: what is here, what is missing, and does every exchange work?"""
+"""``headway doctor``: versions, the machine, and a test of every exchange."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "doctor",
-        help="Show versions, threads, whether a lab is possible and if not why, and the cache of compiled kernels; "
-        "then test every exchange on two local workers, in about ten seconds. The exit code is 1 if something that "
+        help="Show versions, threads, whether a lab is possible or why not, and the cache of compiled kernels; then "
+        "test every exchange on two local workers, in about ten seconds. The exit code is 1 if something that "
         "training needs does not work.\n" + EXAMPLES,
     )(doctor)
 
@@ -50,7 +50,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     test: Annotated[bool, typer.Option("--self-test/--no-self-test", help="Test every exchange.")] = True,
 ) -> None:
-    """Examine; see ``register`` for the help text."""
+    """Run all checks; see ``register`` for the help text."""
     console = Console(stderr=as_json, highlight=False)
     found: dict[str, Any] = {"versions": _versions(), "machine": _machine(), "kernels": _kernels(), "lab": _lab()}
     if not as_json:
@@ -84,7 +84,7 @@ def _machine() -> dict[str, Any]:
     import torch.distributed as dist
 
     from headway.train.images import FASHION_MNIST
-    from headway.train.machine import free_bytes
+    from headway.train.launch import free_bytes
 
     return {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
@@ -99,7 +99,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    """Compile the kernels, or load them from the cache, which takes far less."""
+    """Compile the kernels, or load them from the cache."""
     from headway._compile import cache_folder
     from headway.kernels import warm_up
     from headway.kernels.radix import count_block
@@ -109,10 +109,10 @@ def _kernels() -> dict[str, Any]:
     error = None
     try:
         warm_up()
-    except Exception as failure:  # whatever is wrong with numba here is what we are asked to tell
+    except Exception as failure:  # any error of numba is what the user wants to know
         error = f"{type(failure).__name__}: {failure}"
     return {
-        "cache": "none can be written: every process compiles anew" if cache is None else str(cache),
+        "cache": "not writable: every process compiles the kernels" if cache is None else str(cache),
         "num_cached": 0 if cache is None else len(list(cache.glob("*.nbc"))),
         "ready_after_s": round(time.perf_counter() - start, 2),
         "error": error,
@@ -123,7 +123,7 @@ def _lab() -> dict[str, Any]:
     from headway.lab import possible
 
     reason = possible.missing()
-    if reason is not None and possible.missing_beside_privilege() is None and possible.may_make_user_namespaces():
+    if reason is not None and possible.missing_besides_privilege() is None and possible.may_make_user_namespaces():
         return {"is_possible": True, "how": "in a user namespace"}
     return {"is_possible": reason is None, "how": "directly" if reason is None else reason}
 

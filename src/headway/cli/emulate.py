@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from headway.cli.interrupts import raise_when_stopped
-from headway.cli.networks import NetworkOptions, enter_user_namespace_if_needed
+from headway.cli.emulate_screen import EmulateScreen
+from headway.cli.options import settings_from, with_fields
 from headway.cli.pictures import scenario_table
-from headway.cli.screen import Screen
-from headway.errors import LabError
-from headway.lab import (
-    Lab,
-    RunResult,
-    Scenario,
-    ScenarioError,
-    leftovers,
-    load_scenario,
-    preset_names,
-)
+from headway.cli.process import enter_user_namespace_if_needed, errors_in_one_line, raise_on_signals
+from headway.lab import Lab, RunResult, Scenario, ScenarioError, leftovers, load_scenario, preset_names
+from headway.lab.network_options import NetworkOptions
 
 EXAMPLES = """
 Examples:
@@ -47,71 +37,45 @@ def register(app: typer.Typer) -> None:
         "between them with latency, bandwidth, jitter, loss and cuts that change over time. "
         "The script needs no change.\n" + EXAMPLES,
         context_settings={"allow_interspersed_args": False},
-    )(emulate)
+    )(with_fields(emulate, {"Emulated network": NetworkOptions}))
 
 
 def emulate(
     command: Annotated[list[str] | None, typer.Argument(help="The program and its arguments, after --.")] = None,
-    num_hosts: Annotated[int, typer.Option("-n", "--hosts", help="How many hosts; one rank on each.")] = 2,
-    scenario: Annotated[str | None, typer.Option(help="A preset (see --list) or a TOML file.")] = None,
-    latency: Annotated[str | None, typer.Option(help="One way, such as 20ms. Without --scenario.")] = None,
-    bandwidth: Annotated[str | None, typer.Option(help="Of every NIC, each way, such as 100mbps.")] = None,
-    jitter: Annotated[str | None, typer.Option(help="The delay varies by this much, such as 2ms.")] = None,
-    loss: Annotated[str | None, typer.Option(help="Share of packets lost, such as 0.1%.")] = None,
-    bandwidth_scale: Annotated[float, typer.Option(help="Multiply every bandwidth of the scenario.")] = 1.0,
-    stretch: Annotated[float, typer.Option(help="Multiply every time and step of the scenario.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of jitter and loss.")] = 0,
+    *,
+    num_hosts: Annotated[int, typer.Option("-n", "--hosts", help="Number of hosts, with one rank on each.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of jitter and loss.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the output of rank 0 only.")] = False,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write exit codes, time, traffic of each pair and relay load here.")
     ] = None,
     list_presets: Annotated[bool, typer.Option("--list", help="Show the presets, with pictures, and exit.")] = False,
-    clean: Annotated[bool, typer.Option("--clean", help="Remove what killed labs have left behind, and exit.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove the remains of killed labs, and exit.")] = False,
+    **options: Any,
 ) -> None:
     """Emulate a network; see ``register`` for the help text."""
-    try:
+    with errors_in_one_line("emulate"):
         if list_presets:
             Console().print(scenario_table([load_scenario(name) for name in preset_names()]))
-            return
-        if clean:
-            _clean()
-            return
-        chosen = NetworkOptions(
-            scenario=scenario,
-            latency=latency,
-            bandwidth=bandwidth,
-            jitter=jitter,
-            loss=loss,
-            bandwidth_scale=bandwidth_scale,
-            stretch=stretch,
-        ).build()
-        if not command:
-            raise ScenarioError(
-                "nothing to run: give a program after --, as in: headway emulate -n 4 -- python train.py"
-            )
-        enter_user_namespace_if_needed()
-        if json_path is not None:
-            json_path.touch()  # a place that cannot be written must not cost a run
-        result = _run(chosen, num_hosts, command, seed, quiet)
-        if json_path is not None:
-            _write_json(json_path, result)
-        raise typer.Exit(result.exit_code)
-    except OSError as error:
-        typer.echo(f"headway emulate: {error.filename or 'standard output'}: {error.strerror}", err=True)
-        raise typer.Exit(2) from None
-    except (ValueError, LabError) as error:
-        typer.echo(f"headway emulate: {error}", err=True)
-        raise typer.Exit(2) from None
+        elif clean:
+            found = leftovers.clean()
+            typer.echo(f"ended {len(found.processes)} processes, removed {len(found.folders)} folders")
+        else:
+            scenario = settings_from(NetworkOptions, options).build()
+            result = _run(scenario, num_hosts, command or [], seed, quiet, json_path)
+            raise typer.Exit(result.exit_code)
 
 
-def _clean() -> None:
-    found = leftovers.clean()
-    typer.echo(f"ended {len(found.processes)} processes, removed {len(found.folders)} folders")
-
-
-def _run(scenario: Scenario, num_hosts: int, command: list[str], seed: int, quiet: bool) -> RunResult:
-    raise_when_stopped()
-    with Screen(scenario, quiet=quiet) as screen, warnings.catch_warnings():
+def _run(
+    scenario: Scenario, num_hosts: int, command: list[str], seed: int, quiet: bool, json_path: Path | None
+) -> RunResult:
+    if not command:
+        raise ScenarioError("nothing to run: give a program after --, as in: headway emulate -n 4 -- python train.py")
+    enter_user_namespace_if_needed()
+    if json_path is not None:
+        json_path.touch()  # fail before the run if it cannot be written
+    raise_on_signals()
+    with EmulateScreen(scenario, quiet=quiet) as screen, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: screen.note(str(message))
         try:
             with Lab(num_hosts, scenario, seed=seed, on_action=screen.show_action) as lab:
@@ -119,10 +83,9 @@ def _run(scenario: Scenario, num_hosts: int, command: list[str], seed: int, quie
         except KeyboardInterrupt:
             screen.note("stopped; all workers have been ended")
             raise typer.Exit(130) from None
-        except BrokenPipeError:  # whoever read our output has had enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(141) from None
         screen.show_end(result)
+    if json_path is not None:
+        _write_json(json_path, result)
     return result
 
 

@@ -1,4 +1,4 @@
-"""Small pictures in the terminal."""
+"""Pictures: small ones in the terminal, and checks for those in files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 def scenario_table(scenarios: Sequence[Scenario]) -> Table:
     """Return a table of scenarios: latency and bandwidth over time, and their range over time and pairs of hosts."""
-    table = Table("scenario", "latency", "bandwidth", "what it is", show_lines=True)
+    table = Table("scenario", "latency", "bandwidth", "description", show_lines=True)
     for scenario in scenarios:
         tables = [link_table(scenario, _NUM_HOSTS, scenario.phase_at(moment, None)) for moment in _moments(scenario)]
         table.add_row(
@@ -52,7 +52,7 @@ def scenario_table(scenarios: Sequence[Scenario]) -> Table:
 def _picture(
     tables: Sequence[LinkTable], what: Callable[[LinkTable], npt.NDArray[np.float64]], show: Callable[[float], str]
 ) -> str:
-    """Return a line of the mean over pairs at each moment, and the range below it."""
+    """Return a sparkline of the mean over pairs of hosts, and the range below it."""
     pairs = ~np.eye(_NUM_HOSTS, dtype=bool)
     values = [what(links)[pairs] for links in tables]
     low, high = show(float(np.min(values))), show(float(np.max(values)))
@@ -61,14 +61,14 @@ def _picture(
 
 
 def _moments(scenario: Scenario) -> list[float]:
-    """Return times spread over the scenario, a little past its last change."""
+    """Return moments from the start of the scenario to a little after its last change."""
     changes = [when.at_s or 0.0 for phase in scenario.phases for when in (phase.start, phase.end) if when is not None]
     span = max(changes, default=0.0) * (1 + 1 / max(len(scenario.phases), 1)) or 1.0
     return [span * (i + 0.5) / _WIDTH for i in range(_WIDTH)]
 
 
 def check_picture(path: Path, flag: str, suffixes: Sequence[str]) -> None:
-    """Find out now, and not after minutes of work, if a picture cannot be drawn or written."""
+    """Raise `ValueError` or `OSError`, before minutes of work, if a picture cannot be drawn or written."""
     if path.suffix not in suffixes:
         raise ValueError(f"{flag} is {path}, but must end in one of {', '.join(suffixes)}")
     library = "plotly" if path.suffix == ".html" else "matplotlib"

@@ -1,4 +1,4 @@
-"""``headway plan``: what would each choice cost, and which is best?"""
+"""``headway plan``: the predicted cost of every exchange, and the best one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.pictures import check_picture
+from headway.cli.process import errors_in_one_line
 from headway.units import parse_count, parse_duration_s, parse_rate_bps, parse_share
 
 MODELS = ("headway", "textbook")
 DEFAULT_RATIOS = (0.001, 0.003, 0.01, 0.03, 0.1)
 MAP_RATIO = 0.01
 MOST_WORKERS = 512
-"""Schedules have a transfer for every two ranks."""
+"""Some schedules have a transfer for every pair of ranks."""
 
 EXAMPLES = """
 Examples:
@@ -33,31 +34,36 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "plan",
-        help="What would each exchange and algorithm take on a network, and which is best? Without --ratio, for the "
-        "whole range of ratios. The textbook model is α and β alone, as papers compare; the headway model counts "
-        "rounds, messages and computing as they are here.\n" + EXAMPLES,
+        help="Predict the time of each exchange and algorithm on a network, and name the best; without --ratio, for a "
+        "range of ratios. The textbook model has α and β alone, as in papers; the headway model adds the overhead of "
+        "rounds and messages, and the time to compress as measured on this machine.\n" + EXAMPLES,
     )(plan)
 
 
 def plan(
-    params: Annotated[str | None, typer.Option(help="How many parameters, such as 25.6M.")] = None,
-    module: Annotated[str | None, typer.Option(help="Count those of a model: package:factory.")] = None,
-    workers: Annotated[str, typer.Option("--workers", "-n", help="How many; several (4,8,16) for --map.")] = "8",
-    latency: Annotated[str | None, typer.Option(help="One way, such as 4ms.")] = None,
-    bandwidth: Annotated[str | None, typer.Option(help="Of a NIC, each way, such as 1gbps.")] = None,
-    ratio: Annotated[str | None, typer.Option(help="Share of entries sent, such as 0.01 or 1%, or several.")] = None,
-    compute: Annotated[str, typer.Option(help="What a step takes without communication, such as 28ms.")] = "0ms",
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = MODELS[0],
+    params: Annotated[str | None, typer.Option(help="Number of parameters, such as 25.6M.")] = None,
+    module: Annotated[
+        str | None, typer.Option(help="Count the parameters of a model instead: package:factory.")
+    ] = None,
+    workers: Annotated[
+        str, typer.Option("--workers", "-n", help="Number of workers; several, such as 4,8,16, for --map.")
+    ] = "8",
+    latency: Annotated[str | None, typer.Option(help="One-way latency, such as 4ms.")] = None,
+    bandwidth: Annotated[str | None, typer.Option(help="Bandwidth of a NIC in each direction, such as 1gbps.")] = None,
+    ratio: Annotated[str | None, typer.Option(help="Share of entries to send, such as 0.01 or 1%; or several.")] = None,
+    compute: Annotated[str, typer.Option(help="Time of a step without communication, such as 28ms.")] = "0ms",
+    model: Annotated[str, typer.Option(help=f"Cost model: {', '.join(MODELS)}.")] = MODELS[0],
     topology: Annotated[
-        str, typer.Option(help="Of gossip: ring, torus, exponential, complete or star. Not in the textbook model.")
+        str,
+        typer.Option(help="Topology of gossip: ring, torus, exponential, complete or star. Not in the textbook model."),
     ] = "ring",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     map_path: Annotated[
-        Path | None, typer.Option("--map", help="Write the regime map here: .png, .svg, .pdf or .html.")
+        Path | None, typer.Option("--map", help="Draw the regime map into this file: .png, .svg, .pdf or .html.")
     ] = None,
 ) -> None:
     """Plan; see ``register`` for the help text."""
-    try:
+    with errors_in_one_line("plan"):
         if model not in MODELS:
             raise ValueError(f"--model is {model!r}, but must be one of {', '.join(MODELS)}")
         counts = [_workers(text) for text in workers.split(",")]
@@ -75,12 +81,6 @@ def plan(
         else:
             link, compute_s = _link(latency, bandwidth), parse_duration_s(compute)
             _print_costs(numels, counts[0], link, ratios, compute_s, model, topology, as_json=as_json)
-    except OSError as error:
-        typer.echo(f"headway plan: {error.filename}: {error.strerror}", err=True)
-        raise typer.Exit(2) from None
-    except ValueError as error:
-        typer.echo(f"headway plan: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 def _workers(text: str) -> int:
@@ -96,7 +96,7 @@ def _ratio(text: str) -> float:
     except ValueError as error:
         raise ValueError(f"--ratio: {error}") from None
     if ratio == 0:
-        raise ValueError(f"--ratio is {text}, but something must be sent: above 0, at most 1")
+        raise ValueError(f"--ratio is {text}, but must be above 0 and at most 1")
     return ratio
 
 
@@ -135,7 +135,7 @@ def _numels_of_module(name: str) -> list[int]:
     try:
         made = getattr(importlib.import_module(package), factory)()
         numels = [parameter.numel() for parameter in made.parameters() if parameter.requires_grad]
-    except Exception as error:  # whatever the user's code raises is the user's to mend
+    except Exception as error:  # any error of the user's code is shown to the user
         raise ValueError(f"--module {name}: {type(error).__name__}: {error}".replace("\n", " ")) from None
     if not numels:
         raise ValueError(f"--module {name} has no parameters that are trained")

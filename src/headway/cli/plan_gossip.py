@@ -1,4 +1,4 @@
-"""``headway plan``: gossip beside the collectives."""
+"""``headway plan``: the predicted cost of gossip."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headway.compress import Contraction, FullPrecision, PlainCompressor, Sign, StochasticQuantizer
-from headway.exchange import ExchangeCost
-from headway.gossip import GossipCost, Topology, gossip_cost, rehearsed_s
-from headway.network import Calibration
+from headway.compress import Compressor, Contraction, FullPrecision, Sign, StochasticQuantizer
+from headway.gossip import Topology, gossip_cost, measure_compute_s
+from headway.network import Calibration, Cost
 
-_CANDIDATES: tuple[tuple[str, PlainCompressor, bool], ...] = (
+_CANDIDATES: tuple[tuple[str, Compressor, bool], ...] = (
     ("dpsgd", FullPrecision(), True),
     ("dcd 8 bits", StochasticQuantizer(bits=8), True),
     ("ecd 8 bits", StochasticQuantizer(bits=8, step=1.0), True),
@@ -23,18 +22,18 @@ _CANDIDATES: tuple[tuple[str, PlainCompressor, bool], ...] = (
 
 @dataclass(frozen=True)
 class GossipOption:
-    """An algorithm with a compressor, and what an exchange takes."""
+    """An algorithm with a compressor, and the cost of its exchange."""
 
     name: str
     overlaps: bool
-    cost: GossipCost
+    cost: Cost
 
 
 def gossip_options(topology: Topology, numel: int, calibration: Calibration) -> Sequence[GossipOption]:
-    """Return what every algorithm would take."""
+    """Return the cost of every algorithm."""
     found = []
     for name, compressor, overlaps in _CANDIDATES:
-        compute_s = rehearsed_s(compressor, topology.degree, numel) if topology.degree else 0.0
+        compute_s = measure_compute_s(compressor, topology.degree, numel) if topology.degree else 0.0
         cost = gossip_cost(compressor, topology, numel, calibration, compute_s)
         found.append(GossipOption(name, overlaps=overlaps, cost=cost))
     return found
@@ -50,8 +49,8 @@ def as_json(option: GossipOption, topology: Topology) -> dict[str, Any]:
     }
 
 
-def cost_as_json(cost: ExchangeCost | GossipCost) -> dict[str, Any]:
-    """Return where the time goes, and what is sent."""
+def cost_as_json(cost: Cost) -> dict[str, Any]:
+    """Return the parts of the time, and the bytes sent."""
     return {
         "ms": 1e3 * cost.seconds,
         "latency_ms": 1e3 * cost.latency_s,

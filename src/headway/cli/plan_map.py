@@ -1,4 +1,4 @@
-"""``headway plan --map``: who wins where."""
+"""``headway plan --map``: the fastest exchange on each network."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from headway.cli.plan_tables import rehearsed
+from headway.cli.plan_tables import measured_speeds
 from headway.compress import Shape
 from headway.exchange import CostModel
 from headway.network import Calibration, Link
 from headway.report import draw_regime_map
-from headway.tuner import find_regimes
-from headway.tuner.regimes import CONTENDERS
+from headway.tuner import contenders, find_regimes
 
 _LATENCIES_S = tuple(np.geomspace(1e-4, 0.2, 121).tolist())
 _BANDWIDTHS_BPS = tuple(np.geomspace(1e7, 2.5e10, 137).tolist())
@@ -27,7 +26,7 @@ def draw(numels: Sequence[int], counts: Sequence[int], ratios: Sequence[float], 
     """Draw a panel for each number of workers and each ratio."""
     shape = Shape(tuple(numels))
     console = Console(stderr=True)
-    speeds = {num_ranks: rehearsed(CONTENDERS, num_ranks) for num_ranks in counts}
+    speeds = {num_ranks: measured_speeds(contenders(), num_ranks) for num_ranks in counts}
     cases = list(itertools.product(counts, ratios))
     panels = []
     for num_ranks, ratio in track(cases, "regimes", console=console, disable=not console.is_terminal):

@@ -14,26 +14,26 @@ from headway.cli.plan import DEFAULT_RATIOS
 from headway.cli.plan_gossip import as_json as gossip_as_json
 from headway.cli.plan_gossip import cost_as_json, gossip_options
 from headway.compress import Shape
-from headway.exchange import EXCHANGES, ComputeSpeed, CostModel, ExchangeCost, Plan, kind_of, rehearse
-from headway.exchange.rehearsal import Kind
-from headway.gossip import GossipCost, Topology
+from headway.exchange import EXCHANGES, ComputeSpeed, CostModel, ExchangeCost, Plan, measure_speed
+from headway.exchange.plan import Form
+from headway.gossip import Topology
 from headway.kernels import warm_up
-from headway.network import Calibration, Link, Textbook
-from headway.tuner import Option, Outlook
+from headway.network import Calibration, Cost, Link, Textbook
+from headway.tuner import Comparison, Option
 from headway.units import format_duration, format_rate
 
-_BYTES_A_PARAMETER = 4
+_BYTES_PER_PARAMETER = 4
 _LONG = 4
 _WIDE = 110
-"""Columns of a table that nobody looks at in a terminal."""
+"""Width of a table that is not printed on a terminal."""
 _LEGEND = (
     "MB: sent by the busiest rank; α and β: share of the time that is latency and bandwidth; CPU: processing of "
-    "messages; work: compressing and adding up, as fast as this machine does it"
+    "messages; work: compression and summation at the speed of this machine"
 )
 
 
 class Report(Protocol):
-    """Costs, to be read by people or by programs."""
+    """Predicted costs, for people or for programs."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -42,16 +42,16 @@ class Report(Protocol):
         """Print tables."""
 
 
-def rehearsed(exchanges: Iterable[str], num_ranks: int) -> dict[Kind, ComputeSpeed]:
-    """Return how fast exchanges compute on this machine."""
+def measured_speeds(exchanges: Iterable[str], num_ranks: int) -> dict[Form, ComputeSpeed]:
+    """Measure how fast exchanges compute on this machine."""
     with Console(stderr=True).status("measuring how fast this machine compresses"):
         warm_up()
         plans = [Plan(exchange=exchange) for exchange in exchanges]
-        return {kind_of(plan): rehearse(plan, num_ranks) for plan in plans}
+        return {plan.form: measure_speed(plan, num_ranks) for plan in plans}
 
 
 class TextbookReport:
-    """α and β alone."""
+    """Costs of the textbook model: α and β alone."""
 
     def __init__(
         self, num_params: int, num_ranks: int, link: Link, ratios: Sequence[float] | None, compute_s: float
@@ -60,12 +60,11 @@ class TextbookReport:
         self._link = link
         self._params = num_params
         self._problems = [
-            Textbook(num_ranks=num_ranks, num_bytes=_BYTES_A_PARAMETER * num_params, ratio=ratio, link=link)
+            Textbook(num_ranks=num_ranks, num_bytes=_BYTES_PER_PARAMETER * num_params, ratio=ratio, link=link)
             for ratio in ratios or DEFAULT_RATIOS
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Return one problem, or with several ratios a list of them."""
         found = [self._problem_as_json(problem) for problem in self._problems]
         return found[0] if len(found) == 1 else {"model": "textbook", "ratios": found}
 
@@ -84,7 +83,6 @@ class TextbookReport:
         }
 
     def show(self) -> None:
-        """Print a row for each exchange: at one ratio with its parts, or a column for each of several."""
         table = self._table_of_parts() if len(self._problems) == 1 else self._table_of_ratios()
         first = self._problems[0]
         notes = [
@@ -135,7 +133,7 @@ class TextbookReport:
 
 
 class ModelReport:
-    """What exchanges take here, computing included."""
+    """Costs of the headway model, which includes computation."""
 
     def __init__(
         self,
@@ -148,13 +146,12 @@ class ModelReport:
     ) -> None:
         self._topology = topology
         self._shape = Shape(tuple(numels))
-        self._model = CostModel(num_ranks, Calibration(link=link), rehearsed(EXCHANGES, num_ranks))
+        self._model = CostModel(num_ranks, Calibration(link=link), measured_speeds(EXCHANGES, num_ranks))
         self._compute_s = compute_s
-        self._outlooks = [Outlook(self._model, self._shape, ratio) for ratio in ratios or DEFAULT_RATIOS]
+        self._comparisons = [Comparison(self._model, self._shape, ratio) for ratio in ratios or DEFAULT_RATIOS]
         self._gossip = gossip_options(topology, self._shape.numel, self._model.calibration)
 
     def as_json(self) -> dict[str, Any]:
-        """Return every option at every ratio, and gossip, which has none."""
         link = self._model.calibration.link
         return {
             "model": "headway",
@@ -164,38 +161,37 @@ class ModelReport:
             "bandwidth_bps": link.bandwidth_bps,
             "overhead": asdict(self._model.calibration.overhead),
             "compute_ms": 1e3 * self._compute_s,
-            "ratios": [self._outlook_as_json(outlook) for outlook in self._outlooks],
+            "ratios": [self._comparison_as_json(comparison) for comparison in self._comparisons],
             "gossip": [gossip_as_json(option, self._topology) for option in self._gossip],
         }
 
-    def _outlook_as_json(self, outlook: Outlook) -> dict[str, Any]:
+    def _comparison_as_json(self, comparison: Comparison) -> dict[str, Any]:
         return {
-            "ratio": outlook.ratio,
-            "best": _name(outlook.best),
-            "speedup_over_dense": (outlook.plain.cost.seconds + self._compute_s)
-            / (outlook.best.cost.seconds + self._compute_s)
+            "ratio": comparison.ratio,
+            "best": _name(comparison.best),
+            "speedup_over_dense": (comparison.plain.cost.seconds + self._compute_s)
+            / (comparison.best.cost.seconds + self._compute_s)
             if self._model.num_ranks > 1
             else 1.0,
-            "options": [_option_as_json(option) for option in outlook.options],
+            "options": [_option_as_json(option) for option in comparison.options],
         }
 
     def show(self) -> None:
-        """Print every option at one ratio, or the best algorithm of each exchange at several."""
-        _print(self._table_of_options() if len(self._outlooks) == 1 else self._table_of_ratios(), self._notes())
+        _print(self._table_of_options() if len(self._comparisons) == 1 else self._table_of_ratios(), self._notes())
 
     def _title(self) -> str:
         return _title(self._shape.numel, self._model.num_ranks, self._model.calibration.link, "headway")
 
     def _table_of_options(self) -> Table:
-        (outlook,) = self._outlooks
-        table = Table(title=f"{self._title()}, {100 * outlook.ratio:g}%", box=box.SIMPLE, pad_edge=False)
+        (comparison,) = self._comparisons
+        table = Table(title=f"{self._title()}, {100 * comparison.ratio:g}%", box=box.SIMPLE, pad_edge=False)
         for column in ("exchange", "algorithm", "ms", "MB", "α", "β", "CPU", "work"):
             table.add_column(column, justify="left" if len(column) > _LONG else "right", no_wrap=True)
-        for exchange, best in outlook.best_of_each.items():
+        for exchange, best in comparison.best_of_each.items():
             table.add_section()
-            options = [option for option in outlook.options if option.plan.exchange == exchange]
+            options = [option for option in comparison.options if option.plan.exchange == exchange]
             for option in sorted(options, key=lambda option: option.cost.seconds):
-                style = "bold green" if option is outlook.best else "bold" if option is best else None
+                style = "bold green" if option is comparison.best else "bold" if option is best else None
                 names = (option.plan.exchange, option.cost.algorithms[-1])
                 table.add_row(*names, *_cells(option.cost, self._compute_s), style=style)
         table.add_section()
@@ -206,36 +202,37 @@ class ModelReport:
     def _table_of_ratios(self) -> Table:
         table = Table(title=self._title())
         table.add_column("exchange")
-        for outlook in self._outlooks:
-            table.add_column(f"ms at {100 * outlook.ratio:g}%", justify="right")
-        for exchange in self._outlooks[-1].best_of_each:
+        for comparison in self._comparisons:
+            table.add_column(f"ms at {100 * comparison.ratio:g}%", justify="right")
+        for exchange in self._comparisons[-1].best_of_each:
             cells = []
-            for outlook in self._outlooks:
-                option = outlook.best_of_each[exchange]
+            for comparison in self._comparisons:
+                option = comparison.best_of_each[exchange]
                 seconds = option.cost.seconds + self._compute_s
                 text = f"{1e3 * seconds:,.1f} {option.cost.algorithms[-1]}"
-                cells.append(f"[bold green]{text}[/]" if option is outlook.best else text)
+                cells.append(f"[bold green]{text}[/]" if option is comparison.best else text)
             table.add_row(exchange, *cells)
         return table
 
     def _notes(self) -> list[str]:
         notes = []
-        for outlook in self._outlooks:
-            best, second, plain = outlook.best, outlook.second_best, outlook.plain
+        for comparison in self._comparisons:
+            best, second, plain = comparison.best, comparison.second_best, comparison.plain
             best_s, second_s, plain_s = (o.cost.seconds + self._compute_s for o in (best, second, plain))
             gains = f"{_times(second_s, best_s)} faster than {_name(second)}, {_times(plain_s, best_s)} than plain DDP"
-            notes.append(f"{100 * outlook.ratio:g}%: {_name(best)}, {format_duration(best_s)}: {gains}")
-        if len(self._outlooks) == 1:
+            notes.append(f"{100 * comparison.ratio:g}%: {_name(best)}, {format_duration(best_s)}: {gains}")
+        if len(self._comparisons) == 1:
             notes.append(_LEGEND)
-        notes.append("random-k is never called best: it sends no indices, and learns least")
+        others = [kind.description.label for kind in EXCHANGES.values() if not kind.description.is_candidate]
+        notes.append(f"never recommended, since they preserve less of the gradient or are slower: {', '.join(others)}")
         return [*notes, self._gossip_note(), *_compute_note(self._compute_s)]
 
     def _gossip_note(self) -> str:
         times = [f"{each.name} {format_duration(each.cost.seconds + self._compute_s)}" for each in self._gossip]
-        told = "" if len(self._outlooks) == 1 else f": {', '.join(times)}"
+        listed = "" if len(self._comparisons) == 1 else f": {', '.join(times)}"
         return (
-            f"gossip on a {self._topology}{told}; it averages with neighbours only, so it is not held against the "
-            "others; all but choco hides behind the next forward and backward"
+            f"gossip on a {self._topology}{listed}; it averages with neighbours only, so it is not compared with the "
+            "others; all but choco overlap with the next forward and backward"
         )
 
 
@@ -256,7 +253,7 @@ def _name(option: Option) -> str:
     return f"{option.plan.exchange} by {option.plan.algorithm}"
 
 
-def _cells(cost: ExchangeCost | GossipCost, compute_s: float) -> list[str]:
+def _cells(cost: Cost, compute_s: float) -> list[str]:
     shares = [cost.latency_s, cost.bandwidth_s, cost.overhead_s, cost.compute_s]
     return [
         f"{1e3 * (cost.seconds + compute_s):,.1f}",

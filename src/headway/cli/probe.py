@@ -1,4 +1,4 @@
-"""``headway probe``: latency and bandwidth between the ranks it is launched on."""
+"""``headway probe``: latency and bandwidth between ranks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from headway.cli.pictures import check_picture
+from headway.cli.process import errors_in_one_line
 from headway.errors import HeadwayError
 from headway.units import format_duration, format_rate
 
@@ -35,15 +36,15 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "probe",
-        help="Measure latency and bandwidth between every two ranks, with nothing else on the network. Launch it on "
-        "the ranks as you would a training script; rank 0 prints.\n" + EXAMPLES,
+        help="Measure latency and bandwidth between every two ranks of an otherwise idle network. Launch it on the "
+        "ranks like a training script; rank 0 prints.\n" + EXAMPLES,
     )(probe)
 
 
 def probe(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw both matrices here: .png, .svg or .pdf.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds after which a rank that does not answer is given up.")] = 60.0,
+    plot: Annotated[Path | None, typer.Option(help="Draw both matrices into this file: .png, .svg or .pdf.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for a rank before giving up.")] = 60.0,
 ) -> None:
     """Probe; see ``register`` for the help text."""
     missing = [name for name in _RENDEZVOUS if name not in os.environ]
@@ -54,16 +55,10 @@ def probe(
             err=True,
         )
         raise typer.Exit(2)
-    try:
+    with errors_in_one_line("probe", (HeadwayError, ValueError, ImportError, RuntimeError)):
         if plot is not None:
             check_picture(plot, "--plot", (".png", ".svg", ".pdf"))
         _run(as_json=as_json, plot=plot, timeout_s=timeout)
-    except OSError as error:
-        typer.echo(f"headway probe: {error.filename}: {error.strerror}", err=True)
-        raise typer.Exit(2) from None
-    except (HeadwayError, ValueError, ImportError, RuntimeError) as error:
-        typer.echo(f"headway probe: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 def _run(*, as_json: bool, plot: Path | None, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What a user sees of training: a live screen on a terminal, plain lines elsewhere. All on standard error."""
+"""The screen of ``headway train``: live on a terminal, plain lines elsewhere; all on standard error."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headway.cli.train_state import TrainState
 from headway.report.events import Event
+from headway.train.progress import RunProgress
 from headway.units import format_bytes, format_clock, format_duration, format_rate
 
 _LINE_EVERY_S = 5.0
-_TOLD = ("decision", "evaluation", "phase", "notice", "checkpoint", "resume", "start")
+_PRINTED = ("decision", "evaluation", "phase", "notice", "checkpoint", "resume", "start")
 
 
 class TrainScreen:
     """Shows the events of a run.
 
     Args:
-        title: What is trained, and where.
-        console: Where to.
+        title: First line: what is trained, how and where.
+        console: Console to print to; standard error by default.
     """
 
     def __init__(self, title: str, console: Console | None = None) -> None:
         self._title = title
         self._console = console or Console(stderr=True, highlight=False)
-        self.state = TrainState()
+        self._progress = RunProgress()
         self._started_s = self._last_line_s = time.monotonic()
         self._live = Live(console=self._console, get_renderable=self._render, transient=True, refresh_per_second=4)
 
@@ -43,59 +43,59 @@ class TrainScreen:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
+    def restore(self, event: Event) -> None:
+        self._progress.update(event)
+
     def show(self, event: Event) -> None:
-        """Take an event in; print a line of it where there is no live screen."""
-        self.state.take(event)
+        self._progress.update(event)
         if self._console.is_terminal:
             if event["event"] == "notice":
                 self.note(event["text"])
             return
-        if event["event"] in _TOLD:
-            self.note(line_of(event, self.state))
+        if event["event"] in _PRINTED:
+            self.note(line_of(event, self._progress))
         elif event["event"] == "step" and time.monotonic() - self._last_line_s > _LINE_EVERY_S:
             self._last_line_s = time.monotonic()
-            self.note(line_of(event, self.state))
+            self.note(line_of(event, self._progress))
 
     def show_output(self, rank: int, line: str) -> None:
-        """Print what a worker has printed."""
         self.note(f"[{rank}] {line}")
 
     def note(self, text: str) -> None:
-        """Print a line, above the live screen if there is one."""
         if text:
             self._console.print(Text(text), soft_wrap=True)
 
     def _render(self) -> RenderableType:
-        state = self.state
-        parts: list[RenderableType] = [Text(self._title, style="bold"), _bar(state)]
-        if state.latest:
-            parts.append(_figures(state))
+        progress = self._progress
+        parts: list[RenderableType] = [Text(self._title, style="bold"), _bar(progress)]
+        if progress.latest:
+            parts.append(_figures(progress))
         else:
             waited_s = time.monotonic() - self._started_s
-            parts.append(Text(f"workers start, meet, and measure the network: {waited_s:.0f} s", style="dim"))
-        parts += [Text(words, style="dim") for words in state.decisions]
+            parts.append(Text(f"workers start, connect and measure the network: {waited_s:.0f} s", style="dim"))
+        parts += [Text(words, style="dim") for words in progress.decisions]
         return Group(*parts)
 
 
-def _bar(state: TrainState) -> RenderableType:
+def _bar(progress: RunProgress) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
-    total = state.num_steps
-    left = "" if state.left_s is None else f"{format_clock(state.left_s)} left"
-    count = f"step {state.step}" + ("" if total is None else f" of {total}")
-    grid.add_row(ProgressBar(total=total or 1, completed=state.step, width=40), count, Text(left, style="cyan"))
+    total = progress.num_steps
+    left = "" if progress.left_s is None else f"{format_clock(progress.left_s)} left"
+    count = f"step {progress.step}" + ("" if total is None else f" of {total}")
+    grid.add_row(ProgressBar(total=total or 1, completed=progress.step, width=40), count, Text(left, style="cyan"))
     return grid
 
 
-def _figures(state: TrainState) -> RenderableType:
+def _figures(progress: RunProgress) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    latest = state.latest
-    loss = "" if state.loss is None else f"{state.loss:.3f}"
-    accuracy = "not yet" if state.accuracy is None else f"{state.accuracy:.1%}"
-    step_s = "" if state.step_s is None else format_duration(state.step_s)
+    latest = progress.latest
+    loss = "" if progress.loss is None else f"{progress.loss:.3f}"
+    accuracy = "not yet" if progress.accuracy is None else f"{progress.accuracy:.1%}"
+    step_s = "" if progress.step_s is None else format_duration(progress.step_s)
     rows = [
         ("loss", loss, "accuracy", accuracy),
-        ("step", step_s, "sent", f"{format_bytes(state.wire_bytes)}, {state.saved:.1%} saved"),
-        ("link", link_words(latest), "network", "" if state.phase is None else link_words(state.phase)),
+        ("step", step_s, "sent", f"{format_bytes(progress.wire_bytes)}, {progress.saved:.1%} saved"),
+        ("link", link_words(latest), "network", "" if progress.phase is None else link_words(progress.phase)),
     ]
     for one, first, other, second in rows:
         known = second not in ("", "?")
@@ -103,7 +103,7 @@ def _figures(state: TrainState) -> RenderableType:
     return Group(grid, Text.assemble(("plan  ", "dim"), latest.get("plan") or ""))
 
 
-def line_of(event: Event, state: TrainState) -> str:
+def line_of(event: Event, progress: RunProgress) -> str:
     """Return an event as a line."""
     kind = event["event"]
     place = f"step {event.get('step', 0)}"
@@ -113,9 +113,9 @@ def line_of(event: Event, state: TrainState) -> str:
             f"{event['num_steps']} steps of {event['num_ranks']} x {event['batch_size']} samples"
         )
     if kind == "step":
-        left = "" if state.left_s is None else f", {format_clock(state.left_s)} left"
-        total = "" if state.num_steps is None else f" of {state.num_steps}"
-        return f"{place}{total}: loss {_number(state.loss)}, {format_duration(state.step_s or 0)} a step{left}"
+        left = "" if progress.left_s is None else f", {format_clock(progress.left_s)} left"
+        total = "" if progress.num_steps is None else f" of {progress.num_steps}"
+        return f"{place}{total}: loss {_number(progress.loss)}, {format_duration(progress.step_s or 0)} a step{left}"
     if kind == "evaluation":
         figures = f"accuracy {event['accuracy']:.1%}, loss {_number(event['loss'])}"
         return f"{place}: {figures} on {event['num_samples']} samples"
@@ -124,7 +124,7 @@ def line_of(event: Event, state: TrainState) -> str:
     if kind == "checkpoint":
         return f"{place}: checkpoint {event['path']}"
     if kind == "resume":
-        return f"{place} of {state.num_steps}: going on from here"
+        return f"{place} of {progress.num_steps}: resumed from here"
     return str(event.get("words") or f"{place}: {event.get('text', '')}")
 
 

@@ -1,4 +1,4 @@
-"""Testing a model."""
+"""Evaluating a model on the test set."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ _CHUNK = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a test has found."""
+    """Mean loss and accuracy on some samples."""
 
     loss: float
-    """The mean."""
     accuracy: float
-    """The share that was right."""
     num_samples: int
 
 
 def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy, of images or of all characters.
+    """Return the mean cross-entropy over images, or over all characters.
 
     >>> float(loss_of(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64))) == float(torch.tensor(4.0).log())
     True
@@ -37,15 +35,15 @@ def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
 def evaluate(
     model: nn.Module, samples: Samples, limit: int = 0, *, group: dist.ProcessGroup | None = None
 ) -> Evaluation:
-    """Test a model, alone or together with others who have the same.
+    """Evaluate a model on this rank, or on all ranks of a group that have the same model.
 
     **Cost**: with a group, one all-reduce of three numbers.
 
     Args:
         model: The bare model.
-        samples: To test it with.
-        limit: Take the first so many; 0 for all.
-        group: Between whose ranks samples are divided; every one of them calls this. None to test alone.
+        samples: The test set.
+        limit: Number of samples to use, from the first; 0 for all.
+        group: Ranks that divide the samples; all of them call this. None to evaluate on this rank alone.
     """
     rank, num_ranks = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
     number = min(limit or len(samples), len(samples))

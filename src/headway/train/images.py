@@ -1,4 +1,4 @@
-"""Images to learn from: idx files as MNIST and Fashion-MNIST have them, or handwritten digits."""
+"""Image data: idx files in the format of MNIST and Fashion-MNIST, or handwritten digits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUM_TEST_DIGITS = 360
 
 
 def load_images(folder: Path | str | None = None) -> Task:
-    """Return what is in a folder of idx files; by default Fashion-MNIST, or the digits where it is not installed."""
+    """Load a folder of idx files; by default Fashion-MNIST, or the digits where it is not installed."""
     if folder is not None:
         return load_idx(folder)
     return load_idx(FASHION_MNIST) if FASHION_MNIST.is_dir() else load_digits()
@@ -32,11 +32,11 @@ def load_idx(folder: Path | str) -> Task:
     """Read ``{train,t10k}-{images-idx3,labels-idx1}-ubyte``, compressed (.gz) or not.
 
     Raises:
-        ValueError: A file is missing, cut short or of another format; the message names it.
+        ValueError: A file is missing, truncated or of another format; the message names it.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}: give one that holds train-images-idx3-ubyte and its like")
+        raise ValueError(f"there is no folder {folder}: give one that holds train-images-idx3-ubyte etc.")
     parts = {}
     for part in ("train", "t10k"):
         images = read_idx(_find(folder, f"{part}-images-idx3-ubyte"), num_dimensions=3)
@@ -53,7 +53,7 @@ def load_idx(folder: Path | str) -> Task:
 
 
 def load_digits() -> Task:
-    """Return the 1,797 handwritten digits of scikit-learn, enlarged from 8 x 8 to 28 x 28; they come with this package.
+    """Return the 1,797 handwritten digits of scikit-learn, enlarged from 8 x 8 to 28 x 28; included in this package.
 
     They are the test part of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 1998;
     CC BY 4.0).
@@ -69,7 +69,7 @@ def load_digits() -> Task:
 
 
 def read_idx(path: Path, num_dimensions: int) -> Tensor:
-    """Return the bytes of an idx file, in its shape."""
+    """Return the bytes of an idx file as a tensor of its shape."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -80,7 +80,7 @@ def read_idx(path: Path, num_dimensions: int) -> Tensor:
     shape: Sequence[int] = np.frombuffer(content, ">u4", num_dimensions, offset=4).tolist()
     values = np.frombuffer(content, np.uint8, offset=header)
     if values.size != np.prod(shape):
-        raise ValueError(f"{path} is said to hold {'x'.join(map(str, shape))} bytes, but has {values.size}")
+        raise ValueError(f"{path} should hold {'x'.join(map(str, shape))} bytes, but has {values.size}")
     return torch.from_numpy(values.reshape(shape).copy())
 
 

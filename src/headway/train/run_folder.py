@@ -1,4 +1,4 @@
-"""The folder of a run: making one, finding one to go on with."""
+"""The folder of a run: making a new one, opening one to resume."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace as with_changes
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from headway.report.events import CONFIG_FILE
-from headway.report.finding import is_run
 from headway.report.recorder import write_config
-from headway.report.run import check_version, read_config, read_run
-from headway.train.settings import Settings
+from headway.report.run import check_version, is_run, read_config, read_run
+from headway.train.settings import TrainSettings
 
 DEFAULT_PARENT = Path("runs")
 _LOCK_FILE = ".lock"
 JOINED = "joined"
-"""The network of a run whose ranks somebody else has started."""
+"""The network, in the configuration, of a run whose ranks a launcher such as torchrun started."""
 
 
 def default_folder(name: str) -> Path:
-    """Return a folder for a run that starts now; one that is there already gets a number behind its name."""
+    """Return a new folder for a run that starts now, with a number behind its name if that is taken."""
     base = DEFAULT_PARENT / f"{datetime.now():%Y-%m-%d-%H%M%S}-{name}"
     number = 1
     folder = base
@@ -34,21 +34,21 @@ def default_folder(name: str) -> Path:
     return folder
 
 
-def make_folder(folder: Path, settings: Settings, surroundings: dict[str, Any], *, replace: bool = False) -> None:
-    """Make a run directory, with all that is needed to start the run, and to start it again.
+def make_folder(folder: Path, settings: TrainSettings, surroundings: dict[str, Any], *, replace: bool = False) -> None:
+    """Make a run directory, with everything that starting or resuming the run needs.
 
     Args:
-        folder: Where to.
-        settings: Of the run.
-        surroundings: What else the configuration keeps: the number of workers, the network.
-        replace: Whether the configuration of a run that is there may be replaced.
+        folder: The folder to make.
+        settings: Settings of the run.
+        surroundings: Further entries of the configuration: the number of workers, the network.
+        replace: Whether to replace the configuration of an existing run.
 
     Raises:
-        ValueError: There is a run already.
+        ValueError: The folder holds a run already.
         OSError: The folder cannot be written.
     """
     if (folder / CONFIG_FILE).exists() and not replace:
-        raise ValueError(f"{folder} holds a run already: give another folder, or go on with --resume {folder}")
+        raise ValueError(f"{folder} holds a run already: give another folder, or continue with --resume {folder}")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: give a folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,10 +59,10 @@ def make_folder(folder: Path, settings: Settings, surroundings: dict[str, Any], 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other launchers out of a run directory, as long as this lasts; a launcher that is killed keeps out nobody.
+    """Lock a run directory against other launchers; the lock ends with the process.
 
     Raises:
-        ValueError: Another one is at work.
+        ValueError: Another launcher has locked it.
     """
     with (folder / _LOCK_FILE).open("w") as file:
         try:
@@ -73,40 +73,41 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def open_folder(folder: Path) -> dict[str, Any]:
-    """Return the configuration of a run to go on with; one without a checkpoint begins anew.
+    """Return the configuration of a run to resume.
 
     Raises:
-        ValueError: It is no run directory of this version, or was not made by ``headway train``.
+        ValueError: It is not a run directory of this version, or was not made by ``headway train``.
     """
     check_version(folder, needs_events=False)
     config = read_config(folder)
     if not (isinstance(config.get("workers"), int) and {"method", "network"} <= set(config)):
-        raise ValueError(f"{folder} was not made by headway train: there is nothing to go on with")
+        raise ValueError(f"{folder} was not made by headway train: it cannot be resumed")
     return config
 
 
-def settings_of(config: dict[str, Any], path: Path) -> Settings:
-    """Return the settings in a configuration, which is in a file.
+def settings_of(config: dict[str, Any], path: Path, steps: int | None = None) -> TrainSettings:
+    """Return the settings in a configuration, which is in a file, with another number of steps if given.
 
     Raises:
-        ValueError: They are damaged.
+        ValueError: They are damaged, or the number of steps is impossible.
     """
     try:
-        return Settings.from_dict(config)
+        settings = TrainSettings.from_dict(config)
     except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged ({error}): train anew") from None
+        raise ValueError(f"{path} is damaged ({error}): start a new run") from None
+    return settings if steps is None else with_changes(settings, steps=steps)
 
 
-def has_finished(folder: Path, settings: Settings) -> bool:
-    """Return whether a run has all the steps that are wanted of it."""
+def has_finished(folder: Path, settings: TrainSettings) -> bool:
+    """Return whether a run has done all steps of its settings."""
     if not is_run(folder):
         return False
     run = read_run(folder)
     return len(run.steps) >= (settings.steps or run.start["num_steps"])
 
 
-def check_unfinished(folder: Path, settings: Settings) -> None:
-    """Raise `ValueError` if a run has all its steps."""
+def check_unfinished(folder: Path, settings: TrainSettings) -> None:
+    """Raise `ValueError` if a run has done all steps of its settings."""
     if has_finished(folder, settings):
         num_steps = len(read_run(folder).steps)
-        raise ValueError(f"{folder} has finished its {num_steps} steps: give --steps with more of them to go on")
+        raise ValueError(f"{folder} has finished its {num_steps} steps: give a larger --steps to continue")

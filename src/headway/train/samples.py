@@ -1,4 +1,4 @@
-"""What there is to learn from."""
+"""Samples to learn from, and the order in which ranks see them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs, and what to make of them: images and their classes, or characters and those that follow."""
+    """Inputs and targets: images and their classes, or characters and those that follow."""
 
     inputs: Tensor
     targets: Tensor
@@ -23,22 +23,61 @@ class Samples:
         return len(self.targets)
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw some at random, with replacement."""
+        """Draw samples at random, with replacement."""
         chosen = torch.randint(len(self), (size,), generator=generator)
         return self.inputs[chosen], self.targets[chosen]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What to learn, and what to test it with."""
+    """A data set: samples to learn from, and samples to test with."""
 
     name: str
     train: Samples
     test: Samples
     num_classes: int = 10
-    """Of images, or of characters."""
+    """Number of classes of images, or of different characters."""
 
     @property
     def is_text(self) -> bool:
         """Whether inputs are characters, and not images."""
         return not self.train.inputs.is_floating_point()
+
+
+class BatchOrder:
+    """The batches of one rank: in an epoch no sample comes twice, on any rank, and every epoch has another order.
+
+    The batch of a step follows from the seed and the step alone.
+
+    Args:
+        num_samples: Number of samples in an epoch.
+        batch_size: Samples per rank and step.
+        rank: The rank whose batches these are.
+        num_ranks: Number of ranks that share the samples.
+        seed: Seed of the order.
+    """
+
+    def __init__(self, num_samples: int, batch_size: int, rank: int, num_ranks: int, seed: int) -> None:
+        self.steps_per_epoch = num_samples // (batch_size * num_ranks)
+        if self.steps_per_epoch == 0:
+            raise ValueError(
+                f"{num_samples} samples are too few for {num_ranks} workers with a batch of {batch_size} each: "
+                "use fewer workers or a smaller batch"
+            )
+        self._num_samples = num_samples
+        self._batch_size = batch_size
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._seed = seed
+        self._epoch = -1
+        self._permutation = torch.empty(0, dtype=torch.int64)
+
+    def batch(self, step: int) -> Tensor:
+        """Return the indices of the samples of a step."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+            self._permutation = torch.randperm(self._num_samples, generator=generator)
+            self._epoch = epoch
+        first = (number * self._num_ranks + self._rank) * self._batch_size
+        return self._permutation[first : first + self._batch_size]

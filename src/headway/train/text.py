@@ -1,4 +1,4 @@
-"""Text to learn from, character by character: any file, or the docstrings of Python's standard library."""
+"""Text data, character by character: any file, or the docstrings of Python's standard library."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from torch import Tensor
 from headway.train.samples import Samples, Task
 
 CONTEXT = 64
-"""Characters in a sample."""
+"""Length of a sample in characters."""
 NUM_CHARACTERS = 256
-"""The most frequent ones have numbers of their own; all others share the last."""
+"""Size of the vocabulary: the most frequent characters, and one number for all others."""
 _TEST_SHARE = 0.1
 _LEAST_LENGTH = 20 * CONTEXT
 _MOST_CHARACTERS = 1_000_000
 
 
 def load_text(path: Path | str | None = None) -> Task:
-    """Read a text file; by default docstrings of the standard library, which every Python has.
+    """Load a text file; by default docstrings of the standard library.
 
-    A sample is 64 characters, and its target the same, one further on. The last tenth is for testing.
+    A sample is 64 characters, and its target the same shifted by one. The last tenth is the test set.
 
     Raises:
-        ValueError: There is no such file, or too little in it.
+        ValueError: The file is missing or too short.
     """
     text, name = (standard_docstrings(), "docstrings") if path is None else (_read(Path(path)), Path(path).name)
     if len(text) < _LEAST_LENGTH:
@@ -41,7 +41,7 @@ def load_text(path: Path | str | None = None) -> Task:
 
 
 def number_characters(text: str) -> Tensor:
-    """Return a number for each character: 0 for the most frequent one, and so on.
+    """Return the number of each character: 0 for the most frequent one, and so on.
 
     >>> number_characters("abac").tolist()
     [0, 1, 0, 2]

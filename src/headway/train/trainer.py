@@ -21,12 +21,11 @@ from headway.report.events import Listener
 from headway.report.reading import Reading
 from headway.train import checkpoints
 from headway.train.evaluation import evaluate, loss_of
-from headway.train.methods import Method, make_method, make_optimizer
+from headway.train.methods import Method, make_method
 from headway.train.models import build_model
-from headway.train.order import Order
-from headway.train.samples import Task
-from headway.train.schedule import lr_factor
-from headway.train.settings import Settings
+from headway.train.optimizers import lr_factor, make_optimizer
+from headway.train.samples import BatchOrder, Task
+from headway.train.settings import TrainSettings
 from headway.train.stopping import Stop
 
 _PER_RANK = ("compress_s", "wait_s", "transfer_s")
@@ -35,20 +34,20 @@ _PER_RANK = ("compress_s", "wait_s", "transfer_s")
 class Trainer:
     """Trains as the settings say, and writes a run directory. Every rank makes one, in a process group.
 
-    It goes on from the latest checkpoint that all ranks have, if there is one.
+    Training resumes from the latest checkpoint that all ranks have, if there is one.
 
     Args:
-        settings: What to do.
+        settings: The settings of the run.
         folder: The run directory.
-        about: Fields of the event "start" beside those that follow from the settings.
-        asked_to_stop: Is set when this rank is to stop; all end after the same step, and save a checkpoint.
-        store: That of the process group, through which ranks hear that another one is to stop.
+        about: Fields of the event "start" in addition to those from the settings.
+        asked_to_stop: Event that asks this rank to stop; all ranks end after the same step, and save a checkpoint.
+        store: Store of the process group, through which a rank that is asked to stop informs the others.
         listener: Called with every event, on rank 0.
     """
 
     def __init__(
         self,
-        settings: Settings,
+        settings: TrainSettings,
         folder: Path,
         about: Mapping[str, Any],
         asked_to_stop: threading.Event,
@@ -60,14 +59,16 @@ class Trainer:
         self._rank, self._num_ranks = dist.get_rank(), dist.get_world_size()
         self._group = dist.new_group(timeout=timedelta(seconds=settings.timeout_s))
         self._task = settings.load_task()
-        self._order = Order(len(self._task.train), settings.batch_size, self._rank, self._num_ranks, settings.seed)
+        self._order = BatchOrder(len(self._task.train), settings.batch_size, self._rank, self._num_ranks, settings.seed)
         self._num_steps = settings.num_steps(self._order.steps_per_epoch)
-        _check_same_work(self._task, self._num_steps)
+        _check_same_data(self._task, self._num_steps)
         torch.manual_seed(settings.seed)
         self._model = build_model(settings.chosen_model, self._task)
-        self._optimizer = make_optimizer(settings, self._model)
+        self._optimizer = make_optimizer(
+            settings.chosen_optimizer, self._model, settings.chosen_lr, settings.weight_decay
+        )
         self._method: Method = make_method(settings, self._model, self._optimizer, self._group)
-        self._first, time_s = self._resume()
+        self._first, time_s = self._restore()
         self._stop = Stop(asked_to_stop, store, self._first)
         self._recorder = Recorder(
             folder,
@@ -77,11 +78,11 @@ class Trainer:
             begin_at=(self._first, time_s) if self._first else None,
         )
         self._board = self._make_board()
-        self._told: Reading = read(self._method.handle)
-        self._told_at = (self._first, time_s)
+        self._last_reading: Reading = read(self._method.handle)
+        self._last_reading_at = (self._first, time_s)
 
     def run(self) -> str:
-        """Train to the end, or until somebody wants it to stop; return "finished" or "stopped"."""
+        """Train until the last step, or until a rank is asked to stop; return "finished" or "stopped"."""
         try:
             reason = self._train()
         except BaseException as error:
@@ -91,7 +92,7 @@ class Trainer:
         return reason
 
     def close(self) -> None:
-        """Close what was opened, when all ranks have come to the end."""
+        """Release threads and connections, when all ranks have ended."""
         self._stop.close()
         if self._method.shares_model:
             dist.barrier(group=self._group)
@@ -112,9 +113,9 @@ class Trainer:
             is_end = step + 1 == self._num_steps
             if self._stop.is_last(step) and not is_end:
                 reason = "stopped"
-                self._tell_of_ranks()
+                self._record_ranks()
                 break
-            self._look_up(step + 1, is_end=is_end)
+            self._evaluate_and_save(step + 1, is_end=is_end)
         self._save()
         return reason
 
@@ -134,19 +135,19 @@ class Trainer:
         self._method.update()
         return loss.item()
 
-    def _look_up(self, num_done: int, *, is_end: bool) -> None:
-        """Evaluate and save, when it is time to; the training clock stands still."""
+    def _evaluate_and_save(self, num_done: int, *, is_end: bool) -> None:
+        """Evaluate and save, if this step is due for it; the training clock is paused."""
         self._recorder.pause()
         if is_end or num_done % self._settings.eval_every == 0:
             self._evaluate()
-            self._tell_of_ranks()
+            self._record_ranks()
         every = self._settings.checkpoint_every
         if every and num_done % every == 0 and not is_end:
             self._save()
         self._recorder.resume()
 
     def _evaluate(self) -> None:
-        """Test the model. Where ranks have models of their own, rank 0 tests the average, and needs nobody for that."""
+        """Evaluate the model. Under gossip, rank 0 alone evaluates the average of all models."""
         group = self._group if self._method.shares_model else None
         try:
             with self._method.evaluating():
@@ -162,15 +163,15 @@ class Trainer:
         if self._board is not None:
             self._board.step(self._recorder.step_number, test_loss=found.loss, accuracy=found.accuracy)
 
-    def _tell_of_ranks(self) -> None:
-        """Gather where every rank's time went since the last time; gossip goes on without ranks, so it does not."""
+    def _record_ranks(self) -> None:
+        """Record where every rank's time went since the last call; not under gossip, which may have lost ranks."""
         if not self._method.shares_model:
             return
         now = read(self._method.handle)
-        own = [getattr(now, name) - getattr(self._told, name) for name in _PER_RANK]
-        step, time_s = self._told_at
+        own = [getattr(now, name) - getattr(self._last_reading, name) for name in _PER_RANK]
+        step, time_s = self._last_reading_at
         own.append(self._recorder.time_s - time_s)
-        self._told, self._told_at = now, (self._recorder.step_number, self._recorder.time_s)
+        self._last_reading, self._last_reading_at = now, (self._recorder.step_number, self._recorder.time_s)
         values = torch.tensor(own, dtype=torch.float64)
         rows = [torch.empty_like(values) for _ in range(self._num_ranks)]
         dist.all_gather(rows, values, group=self._group)
@@ -189,8 +190,8 @@ class Trainer:
         folder = checkpoints.save(self._folder, step, state)
         self._recorder.note("checkpoint", path=str(folder.relative_to(self._folder)))
 
-    def _resume(self) -> tuple[int, float]:
-        """Take the latest checkpoint over, if there is one; return the step and the training time to go on from."""
+    def _restore(self) -> tuple[int, float]:
+        """Load the latest checkpoint, if there is one; return the step and the training time to continue from."""
         step = checkpoints.latest_common_step(self._folder)
         checkpoints.remove_after(self._folder, step or 0)
         if step is None:
@@ -222,12 +223,12 @@ class Trainer:
         }
 
 
-def _check_same_work(task: Task, num_steps: int) -> None:
-    """Find out now if ranks have other data: they would train on, or wait for each other, to no end."""
+def _check_same_data(task: Task, num_steps: int) -> None:
+    """Raise `ValueError` if ranks have different data or steps: training would be wrong, or never end."""
     content = zlib.crc32(task.train.inputs[:: max(1, len(task.train) // 64)].numpy().tobytes())
     own = torch.tensor([len(task.train), content, num_steps])
     rows = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(rows, own)
-    odd = [rank for rank, row in enumerate(rows) if not row.equal(rows[0])]
-    if odd:
-        raise ValueError(f"ranks {odd} have other data than rank 0: give the same --data to all")
+    different = [rank for rank, row in enumerate(rows) if not row.equal(rows[0])]
+    if different:
+        raise ValueError(f"ranks {different} have other data than rank 0: give the same --data to all")

@@ -1,4 +1,4 @@
-"""What can be trained on, by name."""
+"""Reference workloads, by name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headway.train.text import load_text
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Where data comes from, and what goes well with it."""
+    """A data set, with the model, optimizer and learning rate that suit it."""
 
     description: str
     load: Callable[[Path | None], Task]
-    """Takes what the user gives as --data."""
+    """Takes the path that --data gives."""
     model: str
     optimizer: str
     lr: float
@@ -26,7 +26,7 @@ class Workload:
 
 def _digits(data: Path | None) -> Task:
     if data is not None:
-        raise ValueError("digits come with headway and take no data: use fashion-mnist for a folder of idx files")
+        raise ValueError("digits are included in headway and take no data: use fashion-mnist for a folder of idx files")
     return load_digits()
 
 
@@ -40,14 +40,14 @@ def _fashion_mnist(data: Path | None) -> Task:
 
 WORKLOADS = {
     "digits": Workload(
-        description="1,797 handwritten digits, which come with headway",
+        description="1,797 handwritten digits, included in headway",
         load=_digits,
         model="cnn",
         optimizer="sgd",
         lr=0.03,
     ),
     "fashion-mnist": Workload(
-        description="a folder of idx files; by default Debian's Fashion-MNIST",
+        description="idx files in a folder; by default Debian's Fashion-MNIST",
         load=_fashion_mnist,
         model="cnn",
         optimizer="sgd",

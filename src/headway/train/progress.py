@@ -1,11 +1,14 @@
-"""Where a training run stands, gathered from its events."""
+"""The progress of a training run, followed through its events."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
+from headway.exchange import saved_share
 from headway.report.events import EVENTS_FILE, Event
 from headway.report.run import parse_event
 
@@ -14,13 +17,35 @@ _NUM_DECISIONS = 4
 _NUM_STEPS_TIMED = 20
 
 
-class TrainState:
+class Screen(Protocol):
+    """Shows a run to the user while it trains."""
+
+    def restore(self, event: Event) -> None:
+        """Take in an event of the run before it was resumed, without showing it."""
+
+    def show(self, event: Event) -> None:
+        """Show a new event."""
+
+    def show_output(self, rank: int, line: str) -> None:
+        """Show a line that a worker printed."""
+
+    def note(self, text: str) -> None:
+        """Show a message."""
+
+
+class OpenScreen(Protocol):
+    """Makes the screen of a run."""
+
+    def __call__(self, title: str, /) -> AbstractContextManager[Screen]:
+        """Return a screen with a title that says what is trained, how and where."""
+
+
+class RunProgress:
     """The latest figures of a run."""
 
     def __init__(self) -> None:
         self.start: Event = {}
         self.step = 0
-        self.time_s = 0.0
         self.loss: float | None = None
         """Smoothed; NaN as soon as it is not finite."""
         self.accuracy: float | None = None
@@ -32,14 +57,13 @@ class TrainState:
         self.decisions: deque[str] = deque(maxlen=_NUM_DECISIONS)
         self._steps_s: deque[float] = deque(maxlen=_NUM_STEPS_TIMED)
 
-    def take(self, event: Event) -> None:
-        """Take an event in."""
+    def update(self, event: Event) -> None:
+        """Take in the next event."""
         kind = event["event"]
-        self.time_s = event.get("time_s", self.time_s)
         if kind == "start":
             self.start = event
         elif kind == "step":
-            self._take_step(event)
+            self._update_step(event)
         elif kind == "evaluation":
             self.accuracy = event["accuracy"]
         elif kind == "decision":
@@ -52,17 +76,17 @@ class TrainState:
 
     @property
     def num_steps(self) -> int | None:
-        """How many steps the run has, as far as that is known."""
+        """Number of steps of the run, if known."""
         return self.start.get("num_steps")
 
     @property
     def step_s(self) -> float | None:
-        """The mean of the last steps."""
+        """Mean time of the last steps."""
         return sum(self._steps_s) / len(self._steps_s) if self._steps_s else None
 
     @property
     def left_s(self) -> float | None:
-        """How long the rest will take, at the pace of the last steps."""
+        """Time that the remaining steps will take at the pace of the last ones."""
         if self.step_s is None or self.num_steps is None:
             return None
         return (self.num_steps - self.step) * self.step_s
@@ -70,9 +94,9 @@ class TrainState:
     @property
     def saved(self) -> float:
         """The share of dense traffic that was not sent."""
-        return 1 - self.wire_bytes / self.dense_bytes if self.dense_bytes else 0.0
+        return saved_share(self.wire_bytes, self.dense_bytes)
 
-    def _take_step(self, event: Event) -> None:
+    def _update_step(self, event: Event) -> None:
         self.latest = event
         self.step = event["step"]
         self._steps_s.append(event["step_s"])
@@ -83,8 +107,8 @@ class TrainState:
         self.loss = (1 - _SMOOTHING) * before + _SMOOTHING * loss
 
 
-class Follower:
-    """Reads the events of a run as they are written; of those that are there already, only the start.
+class EventFollower:
+    """Reads the events of a run while they are written; of events from before, only the start.
 
     Args:
         folder: The run directory.
@@ -97,7 +121,7 @@ class Follower:
         self._old_place = self._path.stat().st_size if self._path.exists() else 0
 
     def read(self) -> list[Event]:
-        """Return the events that have come since the last call."""
+        """Return the events written since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

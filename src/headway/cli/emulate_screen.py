@@ -1,4 +1,4 @@
-"""What a user sees of a run: lines of the workers on standard output, the lab's own words on standard error."""
+"""The screen of ``headway emulate``: lines of the workers on standard output, those of the lab on standard error."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headway.units import format_duration, format_rate
 _UPDATE_S = 0.2
 
 
-class Screen:
-    """Prints lines with the rank in front, and keeps a live line of time, phase and throughput on a terminal."""
+class EmulateScreen:
+    """Prints lines with the rank in front; on a terminal, a live line has time, phase and throughput."""
 
     def __init__(self, scenario: Scenario, *, quiet: bool) -> None:
         self._scenario = scenario
@@ -30,10 +30,10 @@ class Screen:
         self._shares_terminal = self._console.is_terminal and sys.stdout.isatty()
         self._lock = threading.Lock()
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # a worker may print what our output cannot encode
+            sys.stdout.reconfigure(errors="backslashreplace")  # workers may print what our encoding has not
         self._last_s, self._last_bytes = 0.0, 0
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> EmulateScreen:
         if self._console.is_terminal:
             self._live.start()
         return self
@@ -45,7 +45,7 @@ class Screen:
         """Print a worker's line."""
         if rank != 0 and self._quiet:
             return
-        if self._shares_terminal:  # above the live line, and as it is
+        if self._shares_terminal:  # above the live line, without markup
             self._console.print(Text(f"[{rank}] {line}"), soft_wrap=True)
             return
         with self._lock:
@@ -67,14 +67,14 @@ class Screen:
         self._live.update(Text("  ".join(parts), style="dim"))
 
     def show_action(self, action: Action) -> None:
-        """Say that a phase has come into force, or what happened to ranks."""
+        """Print that a phase has begun, or what happened to ranks."""
         if action.kind != "phase":
             self.note(f"{action.kind} {', '.join(f'rank {rank}' for rank in action.ranks)}")
         elif self._scenario.phases:
             self.note(self._phase(action.phase))
 
     def show_end(self, result: RunResult) -> None:
-        """Say which rank failed, and show its last lines if they have not been seen."""
+        """Print which rank failed, and its last lines if they have not been shown."""
         if result.first_failed is None:
             return
         self.note(f"rank {result.first_failed} failed with exit code {result.exit_code}")
@@ -83,7 +83,7 @@ class Screen:
                 typer.echo(f"[{result.first_failed}] {line}", err=True)
 
     def note(self, text: str) -> None:
-        """Print a word of the lab's own."""
+        """Print a line of the lab."""
         self._console.print(f"headway emulate: {text}", markup=False, soft_wrap=True)
 
     def _phase(self, number: int | None) -> str:
