@@ -1,4 +1,4 @@
-"""Headway with Hugging Face Accelerate: attach to what prepare returns. Trains a small network on handwritten digits.
+"""Headway with Hugging Face Accelerate: attach after prepare. Trains a small network on handwritten digits.
 
 torchrun --nproc-per-node 2 examples/accelerate_ddp.py
 
@@ -20,7 +20,7 @@ FOLDER = "examples_output/accelerate"
 
 
 def main() -> None:
-    """Train, save, and print what came of it."""
+    """Train, save, and print the results."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=True)
@@ -41,7 +41,7 @@ def main() -> None:
             accelerator.backward(loss)
             optimizer.step()
 
-    accelerator.save_state(FOLDER)  # a later run goes on after accelerator.load_state(FOLDER)
+    accelerator.save_state(FOLDER)  # a later run continues with accelerator.load_state(FOLDER)
     with torch.no_grad():
         accuracy = (accelerator.unwrap_model(model)(images[1400:]).argmax(1) == labels[1400:]).float().mean()
     accelerator.print(f"loss {loss.item():.3f}, accuracy {accuracy:.1%}")

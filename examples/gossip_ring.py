@@ -16,7 +16,7 @@ import headway
 
 
 def main() -> None:
-    """Train, average, and print what came of it."""
+    """Train, average, and print the result."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
@@ -39,7 +39,7 @@ def main() -> None:
             optimizer.step()
 
     distance = optimizer.consensus_distance()
-    optimizer.average_()  # every worker has a model of its own until now
+    optimizer.average_()  # until now every worker has its own model
     if dist.get_rank() == 0:
         with torch.no_grad():
             accuracy = (model(images[1400:]).argmax(1) == labels[1400:]).float().mean()

@@ -19,20 +19,20 @@ FOLDER = "examples_output/hf_trainer"
 
 
 class Digits(nn.Module):
-    """A network for images of 8 by 8 pixels, with its loss, as the Trainer likes it."""
+    """A network for images of 8 by 8 pixels, with its loss, as the Trainer expects."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
 
     def forward(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Return the loss and what the network says."""
+        """Return the loss and the logits."""
         logits = self.layers(images)
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
 def main() -> None:
-    """Train, and print what came of it."""
+    """Train, and print the results."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     digits = load_digits()

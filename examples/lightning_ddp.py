@@ -39,7 +39,7 @@ class Digits(LightningModule):
 
 
 def main() -> None:
-    """Train, and print what came of it."""
+    """Train, and print the results."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     digits = load_digits()

@@ -1,4 +1,4 @@
-"""Headway in a plain DDP script: two lines, and one to end. Trains a small network on handwritten digits.
+"""Headway in a plain DDP script: two added lines, and one to close. Trains a small network on handwritten digits.
 
 torchrun --nproc-per-node 2 examples/plain_ddp.py
 """
@@ -17,7 +17,7 @@ import headway  # the first line
 
 
 def main() -> None:
-    """Train, and print what came of it."""
+    """Train, and print the results."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
@@ -28,7 +28,7 @@ def main() -> None:
     loader = DataLoader(data, batch_size=32, sampler=sampler)
 
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)))
-    # The second line. This network is fast, where headway.attach(model), which chooses live, would send everything.
+    # The second line. On this fast network, plain headway.attach(model) would choose to send everything.
     handle = headway.attach(model, headway.Fixed(exchange="allgather_topk", ratio=0.05))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
 

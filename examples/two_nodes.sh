@@ -2,7 +2,7 @@
 # Two nodes, one worker each, both on this machine: sh examples/two_nodes.sh
 #
 # On two machines, run the line of node 0 on the first and that of node 1 on the second, with the first one's address
-# instead of 127.0.0.1. Gloo listens on the interface of the host's name; GLOO_SOCKET_IFNAME=eth0 names another one.
+# instead of 127.0.0.1. Gloo listens on the interface of the host's name; GLOO_SOCKET_IFNAME=eth0 selects another one.
 set -eu
 
 script=$(dirname "$0")/plain_ddp.py

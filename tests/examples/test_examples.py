@@ -1,4 +1,4 @@
-"""Every example runs as its first lines say, learns, and sends less than plain DDP."""
+"""Every example runs on two ranks, learns, and sends less than plain DDP; one is started by torchrun itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import free_port, run, torchrun
+from tests.launching import free_port, run, run_ranks
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -31,11 +31,11 @@ def test_two_nodes_with_plain_ddp(tmp_path):
 
 
 def test_gossip_ring(tmp_path):
-    check(run(torchrun(EXAMPLES / "gossip_ring.py"), tmp_path), least_saved=70)
+    check("".join(run_ranks(EXAMPLES / "gossip_ring.py", tmp_path)), least_saved=70)
 
 
 def test_lightning(tmp_path):
-    check(run(torchrun(EXAMPLES / "lightning_ddp.py"), tmp_path), least_saved=90)
+    check("".join(run_ranks(EXAMPLES / "lightning_ddp.py", tmp_path)), least_saved=90)
     (log,) = tmp_path.glob("examples_output/lightning/lightning_logs/version_0/metrics.csv")
     assert "headway/saved" in log.read_text()
     states = tmp_path.glob("examples_output/lightning/lightning_logs/version_0/checkpoints/*.ckpt.headway-*")
@@ -43,12 +43,12 @@ def test_lightning(tmp_path):
 
 
 def test_accelerate(tmp_path):
-    check(run(torchrun(EXAMPLES / "accelerate_ddp.py"), tmp_path), least_saved=90)
+    check("".join(run_ranks(EXAMPLES / "accelerate_ddp.py", tmp_path)), least_saved=90)
     assert len(list(tmp_path.glob("examples_output/accelerate/headway-*.pt"))) == 2
 
 
 def test_hf_trainer(tmp_path):
-    printed = run(torchrun(EXAMPLES / "hf_trainer.py"), tmp_path)
+    printed = "".join(run_ranks(EXAMPLES / "hf_trainer.py", tmp_path))
     check(printed, least_saved=90)
     assert "'headway/saved'" in printed
 

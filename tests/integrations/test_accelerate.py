@@ -1,4 +1,4 @@
-"""The adapter of Accelerate; the example runs with the real one."""
+"""The Accelerate adapter with a stub; the example runs with the real Accelerate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIG = headway.Fixed(exchange="allgather_topk", ratio=0.05, link=LINK, timeout
 
 
 class Accelerator:
-    """As far as checkpoints go."""
+    """A stub with the checkpoint hooks only."""
 
     device = torch.device("cpu")
 
@@ -28,7 +28,7 @@ class Accelerator:
 
 
 def train_save_and_load(folder: str) -> dict:
-    """Return whether 8 steps are equal to 4, and 4 by another handle; as if compiled, and not."""
+    """Return whether 8 steps equal 4 steps and 4 more with another handle; compiled first, then not."""
     ddp = wrap(mlp())
     handle = accelerate.attach(SimpleNamespace(_orig_mod=ddp), CONFIG)
     accelerator = Accelerator()
@@ -44,13 +44,13 @@ def train_save_and_load(folder: str) -> dict:
 
     other = wrap(mlp())
     other.module.load_state_dict(weights)
-    its_handle = accelerate.attach(other, CONFIG)
-    accelerate.register_for_checkpointing(accelerator, its_handle, name="mine")
+    other_handle = accelerate.attach(other, CONFIG)
+    accelerate.register_for_checkpointing(accelerator, other_handle, name="mine")
     accelerator.load(folder)
     optimizer = torch.optim.SGD(other.parameters(), lr=0.05)
     for step in range(4, 8):
         step_once(other, optimizer, step)
-    its_handle.close()
+    other_handle.close()
     saved = handle.statistics().saved
     return {"saved": saved, "is equal": parameters_of(ddp).equal(parameters_of(other))}
 
@@ -64,6 +64,6 @@ def test_states_of_accelerate_hold_the_residuals_of_all_ranks(pool, tmp_path):
 
 
 @pytest.mark.parametrize("model", [nn.Linear(1, 1), SimpleNamespace()])
-def test_what_is_not_ddp_is_refused(model):
+def test_models_without_ddp_are_rejected(model):
     with pytest.raises(ValueError, match="start with torchrun --nproc-per-node 2 or more"):
         accelerate.attach(model)

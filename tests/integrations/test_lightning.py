@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import run_ranks
+from tests.launching import json_of, run_ranks
 
 SCRIPT = Path(__file__).with_name("scripts") / "fits.py"
 
 
 @pytest.mark.timeout(120)
 def test_fits(tmp_path):
-    first, second = run_ranks(SCRIPT, tmp_path)
+    first, second = map(json_of, run_ranks(SCRIPT, tmp_path, str(tmp_path)))
     assert (first["failure"], second["failure"]) == ("PeerLost", "ZeroDivisionError")
     for saw in (first, second):
         assert saw["steps"] == 20

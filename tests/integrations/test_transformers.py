@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import run_ranks
+from tests.launching import json_of, run_ranks
 
 SCRIPT = Path(__file__).with_name("scripts") / "trainings.py"
 
 
 @pytest.mark.timeout(120)
 def test_trainings(tmp_path):
-    for saw in run_ranks(SCRIPT, tmp_path):
+    for saw in map(json_of, run_ranks(SCRIPT, tmp_path, str(tmp_path))):
         assert saw["steps"] == 8
         assert saw["saved"] > 0.6
         assert saw["heard"] == saw["kept"] == 5  # four times while it trains, and the end; not the evaluation

@@ -1,4 +1,4 @@
-"""Headway in training frameworks: thin adapters, each of which imports its framework when it is first used."""
+"""Thin adapters for training frameworks; each imports its framework when it is first used."""
 
 from __future__ import annotations
 

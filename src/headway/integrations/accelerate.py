@@ -3,7 +3,7 @@
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     handle = headway.integrations.accelerate.attach(model)
 
-Accelerate's own ``comm_hook`` is a closed list, so the hook goes on what ``prepare`` returns.
+Accelerate's own ``comm_hook`` accepts a fixed list of hooks only, so `attach` takes the model that ``prepare`` returns.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from torch.nn import Module
 
 from headway.ddp import Adaptive, Fixed, HookState
 from headway.ddp import attach as attach_to_ddp
-from headway.integrations import _residuals
-from headway.integrations._models import find_ddp
+from headway.integrations._shared import find_ddp, load_residuals, save_residuals
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -28,7 +27,7 @@ def attach(model: Module, config: Adaptive | Fixed | None = None) -> HookState:
     """Let Headway average the gradients of a model from ``accelerator.prepare``. Every process calls it.
 
     Args:
-        model: What ``prepare`` has returned, compiled or not.
+        model: Model returned by ``prepare``, compiled or not.
         config: As for `headway.attach`.
 
     Returns:
@@ -45,21 +44,21 @@ def attach(model: Module, config: Adaptive | Fixed | None = None) -> HookState:
 
 
 def register_for_checkpointing(accelerator: Accelerator, handle: HookState, name: str = "headway") -> None:
-    """Let ``accelerator.save_state`` and ``load_state`` take the residuals along, a file for each process.
+    """Include the residuals in ``accelerator.save_state`` and ``load_state``, a file for each process.
 
-    ``accelerator.register_for_checkpointing(handle)`` would not do: it keeps those of the main process alone.
+    ``accelerator.register_for_checkpointing(handle)`` is not enough: it saves only those of the main process.
 
     Args:
-        accelerator: Whose states.
-        handle: From `attach`.
-        name: Of the files, ``NAME-RANK.pt``; with several models each needs another.
+        accelerator: Accelerator that saves and loads the states.
+        handle: Handle returned by `attach`.
+        name: Prefix of the files, ``NAME-RANK.pt``; must differ between models.
     """
 
     def save(models: list[Any], weights: list[Any], folder: Path | str) -> None:
-        _residuals.save(handle, folder, name)
+        save_residuals(handle, folder, name)
 
     def load(models: list[Any], folder: Path | str) -> None:
-        _residuals.load(handle, folder, accelerator.device, name)
+        load_residuals(handle, folder, accelerator.device, name)
 
     accelerator.register_save_state_pre_hook(save)
     accelerator.register_load_state_pre_hook(load)

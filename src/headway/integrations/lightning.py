@@ -3,7 +3,7 @@
     strategy = headway.integrations.lightning.HeadwayStrategy()
     trainer = lightning.Trainer(accelerator="cpu", devices=4, strategy=strategy)
 
-Lightning's own ``ddp_comm_hook`` is silently left out where there is no CUDA; the strategy registers its hook anywhere.
+Lightning silently ignores its own ``ddp_comm_hook`` without CUDA; the strategy registers its hook on any device.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import os
 from typing import Any
 
 from headway.ddp import Adaptive, Fixed, HookState, attach
-from headway.integrations._models import check_config
-from headway.integrations._residuals import take_over
+from headway.integrations._shared import check_config, resume
 from headway.report import scalars
 
 try:
@@ -28,12 +27,12 @@ __all__ = ["HeadwayLogging", "HeadwayStrategy"]
 class HeadwayStrategy(DDPStrategy):
     """DDP whose gradients Headway averages.
 
-    Each ``fit`` has a handle of its own, since Lightning wraps the model anew. Checkpoints that hold the optimizer
-    have the residuals beside them, a file for each rank: ``NAME.ckpt.headway-RANK``.
+    Each ``fit`` has its own handle, since Lightning wraps the model again. Checkpoints with the optimizer's state come
+    with the residuals in a file for each rank: ``NAME.ckpt.headway-RANK``.
 
     Args:
         config: As for `headway.attach`.
-        **options: Those of DDPStrategy, and of DistributedDataParallel.
+        **options: Options of DDPStrategy and of DistributedDataParallel.
     """
 
     def __init__(self, config: Adaptive | Fixed | None = None, **options: Any) -> None:
@@ -42,7 +41,7 @@ class HeadwayStrategy(DDPStrategy):
             raise ValueError(f"{', '.join(foreign)}: Headway is the communication hook, and DDP takes one only")
         super().__init__(**options)
         self.handle: HookState | None = None
-        """That of the latest ``fit``: open while it runs, and there to be read after it."""
+        """Handle of the latest ``fit``: open while it runs, and still readable afterwards."""
         self._config = config
         self._resume_from: str | None = None
 
@@ -50,59 +49,54 @@ class HeadwayStrategy(DDPStrategy):
         assert self.model is not None
         self.handle = attach(self.model, self._config)
         if self._resume_from is not None:
-            take_over(self.handle, self._read_state(self._resume_from), self.root_device)
+            resume(self.handle, self._read_state(self._resume_from), self.root_device)
 
     def setup(self, trainer: Trainer) -> None:
-        """Wrap the model and attach; go on with the residuals of a checkpoint that was loaded for it."""
         try:
             super().setup(trainer)
         finally:
             self._resume_from = None
 
     def on_exception(self, exception: BaseException) -> None:
-        """Let the other ranks know that this one is gone."""
+        """Let the other ranks know that this one has failed."""
         super().on_exception(exception)
         if self.handle is not None:
             self.handle.abandon()
 
     def teardown(self) -> None:
-        """Close the handle."""
         if self.handle is not None:
             self.handle.close()
         super().teardown()
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Write the checkpoint, and beside it the state of this rank."""
         super().save_checkpoint(checkpoint, filepath, storage_options=storage_options)
         if self.handle is not None and "optimizer_states" in checkpoint:
-            path = self._path_beside(filepath)
+            path = self._state_path(filepath)
             self.checkpoint_io.save_checkpoint(self.handle.state_dict(), path, storage_options=storage_options)
 
     def load_checkpoint(self, checkpoint_path: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        """Read the checkpoint, and remember where the state of this rank is."""
         self._resume_from = os.path.realpath(checkpoint_path) if os.path.islink(checkpoint_path) else checkpoint_path
         return super().load_checkpoint(checkpoint_path, *args, **options)
 
     def remove_checkpoint(self, filepath: Any) -> None:
-        """Remove the checkpoint, and the state of this rank beside it."""
         super().remove_checkpoint(filepath)
-        self.checkpoint_io.remove_checkpoint(self._path_beside(filepath))
+        self.checkpoint_io.remove_checkpoint(self._state_path(filepath))
 
     def _read_state(self, filepath: str) -> dict[str, Any] | None:
         try:
-            return self.checkpoint_io.load_checkpoint(self._path_beside(filepath))
+            return self.checkpoint_io.load_checkpoint(self._state_path(filepath))
         except FileNotFoundError:
             return None
 
-    def _path_beside(self, filepath: Any) -> str:
+    def _state_path(self, filepath: Any) -> str:
         return f"{os.fspath(filepath)}.headway-{self.global_rank}"
 
 
 class HeadwayLogging(Callback):
-    """Sends what Headway does to the trainer's loggers: "headway/saved", "headway/ratio" and so on, of rank 0.
+    """Logs rank 0's "headway/saved", "headway/ratio" and so on to the trainer's loggers.
 
     Args:
-        every_n_steps: Optimizer steps between two entries; those of the trainer's ``log_every_n_steps`` by default.
+        every_n_steps: Optimizer steps between two log entries; by default the trainer's ``log_every_n_steps``.
     """
 
     def __init__(self, every_n_steps: int | None = None) -> None:
@@ -112,23 +106,19 @@ class HeadwayLogging(Callback):
         self._logged_step = 0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse a trainer without Headway."""
         if not isinstance(trainer.strategy, HeadwayStrategy):
             kind = type(trainer.strategy).__name__
             raise ValueError(f"HeadwayLogging needs Trainer(strategy=HeadwayStrategy(...)), but there is a {kind}")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Count from where training starts."""
         self._logged_step = trainer.global_step
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any) -> None:
-        """Log, if it is time."""
         every_n_steps = self._every_n_steps or trainer.log_every_n_steps  # type: ignore[attr-defined]
         if trainer.global_step - self._logged_step >= max(every_n_steps, 1):
             self._log(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the totals, unless that was just done."""
         if trainer.global_step > self._logged_step:
             self._log(trainer)
 

@@ -17,8 +17,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from headway.ddp import Adaptive, Fixed, HookState, hook
-from headway.integrations import _residuals
-from headway.integrations._models import check_config, find_ddp
+from headway.integrations._shared import check_config, find_ddp, load_residuals, save_residuals
 from headway.report import scalars
 
 try:
@@ -35,11 +34,11 @@ __all__ = ["HeadwayCallback"]
 class HeadwayCallback(TrainerCallback):
     """Lets Headway average the gradients of a Trainer's model, from the beginning of ``train()`` to its end.
 
-    A second ``train()`` goes on with the residuals of the first if the Trainer goes on with the same model; one that
-    resumes goes on with those of the checkpoint. With one process nothing is done, and a warning says so.
+    A second ``train()`` keeps the residuals of the first if the Trainer continues with the same model; one that resumes
+    reads those of the checkpoint. With one process it does nothing but warn.
 
     Args:
-        trainer: Whose model.
+        trainer: Trainer that the callback is added to.
         config: As for `headway.attach`.
     """
 
@@ -49,33 +48,33 @@ class HeadwayCallback(TrainerCallback):
         check_config(config)
         self._trainer = trainer
         self._config = config
-        self._place: _Place | None = None
+        self._slot: _HookSlot | None = None
         self._has_warned = False
 
     @property
     def handle(self) -> HookState | None:
-        """That of the latest ``train()``: open while it runs, and there to be read after it."""
-        return None if self._place is None else self._place.handle
+        """Handle of the latest ``train()``: open while it runs, and still readable afterwards."""
+        return None if self._slot is None else self._slot.handle
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Attach to the model that the Trainer has wrapped."""
-        self._come_first()
+        """Attach to the DDP model that the Trainer has made."""
+        self._move_to_front()
         ddp = find_ddp(self._trainer.model_wrapped)
         if ddp is None:
-            self._explain(args.world_size)
+            self._reject_or_warn(args.world_size)
             return
         before = self.handle
         if before is not None:
             before.close()
-        goes_on = self._place is not None and self._place.ddp is ddp
-        if self._place is None or not goes_on:
-            self._place = _Place(ddp)
-        handle = self._place.take(self._config)
+        is_same_model = self._slot is not None and self._slot.ddp is ddp
+        if self._slot is None or not is_same_model:
+            self._slot = _HookSlot(ddp)
+        handle = self._slot.new_handle(self._config)
         if state.global_step > 0:
-            _residuals.load(handle, _checkpoint_of(args, state), args.device)
-        elif before is not None and goes_on:
+            load_residuals(handle, _checkpoint_of(args, state), args.device)
+        elif before is not None and is_same_model:
             handle.load_state_dict(before.state_dict())
 
     def on_log(
@@ -96,24 +95,23 @@ class HeadwayCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Write the residuals of this rank into the checkpoint."""
         if self.handle is not None and not args.save_only_model and not state.is_hyper_param_search:
-            _residuals.save(self.handle, _checkpoint_of(args, state))
+            save_residuals(self.handle, _checkpoint_of(args, state))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Close the handle."""
         if self.handle is not None:
             self.handle.close()
 
-    def _come_first(self) -> None:
-        """Go before callbacks that write logs: they see what those before them have added.
+    def _move_to_front(self) -> None:
+        """Run before callbacks that write logs, which see only what earlier callbacks have added.
 
-        The Trainer may be going through the present list.
+        The list is replaced, not changed, because the Trainer may be iterating over it.
         """
         others = [callback for callback in self._trainer.callback_handler.callbacks if callback is not self]
         self._trainer.callback_handler.callbacks = [self, *others]
 
-    def _explain(self, num_processes: int) -> None:
+    def _reject_or_warn(self, num_processes: int) -> None:
         kind = type(self._trainer.model_wrapped).__name__
         if num_processes > 1:
             raise ValueError(f"Headway averages the gradients of DistributedDataParallel models, but this is a {kind}")
@@ -122,8 +120,8 @@ class HeadwayCallback(TrainerCallback):
             warnings.warn("there is one process, so Headway does nothing: start with torchrun", stacklevel=2)
 
 
-class _Place:
-    """What a DDP model keeps for life, as it takes one hook only; the handle in it may change.
+class _HookSlot:
+    """The one hook that a DDP model accepts in its lifetime; the handle behind it may change.
 
     Args:
         ddp: The model, without a communication hook.
@@ -131,29 +129,31 @@ class _Place:
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         if ddp._comm_hooks:
-            raise ValueError("this model has a communication hook, and DDP takes one for life: leave the other one out")
+            raise ValueError(
+                "this model already has a communication hook, and DDP accepts only one: remove the other one"
+            )
         self.ddp = ddp
         self.handle: HookState | None = None
 
-    def take(self, config: Adaptive | Fixed | None) -> HookState:
-        """Make a handle and put it here."""
+    def new_handle(self, config: Adaptive | Fixed | None) -> HookState:
+        """Create a handle and use it from now on."""
         handle = HookState(config, module=self.ddp.module, group=self.ddp.process_group)
         if self.handle is None:
-            self.ddp.register_comm_hook(self, _hook_of_place)
+            self.ddp.register_comm_hook(self, _hook_of_slot)
         self.handle = handle
         return handle
 
 
-def _hook_of_place(place: _Place, bucket: Any) -> Future[Tensor]:
-    assert place.handle is not None
-    return hook(place.handle, bucket)
+def _hook_of_slot(slot: _HookSlot, bucket: Any) -> Future[Tensor]:
+    assert slot.handle is not None
+    return hook(slot.handle, bucket)
 
 
 # DDP compares annotations with the types themselves, not with their names.
-_hook_of_place.__annotations__ |= {"bucket": vars(dist)["GradBucket"], "return": Future[Tensor]}
+_hook_of_slot.__annotations__ |= {"bucket": vars(dist)["GradBucket"], "return": Future[Tensor]}
 
 
 def _checkpoint_of(args: TrainingArguments, state: TrainerState) -> Path:
-    """Return where the Trainer keeps the checkpoint of this step."""
+    """Return the folder of the Trainer's checkpoint of this step."""
     assert args.output_dir is not None
     return Path(args.output_dir) / f"checkpoint-{state.global_step}"
