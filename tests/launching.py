@@ -8,8 +8,11 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
+
+from tests import forked
+
+FRAMEWORKS = ("lightning.pytorch", "transformers.trainer", "accelerate")
 
 
 def run(command: list[str], folder: Path, *, timeout_s: float = 90, **environment: str) -> str:
@@ -17,25 +20,21 @@ def run(command: list[str], folder: Path, *, timeout_s: float = 90, **environmen
     return _finish([_start(command, folder, environment)], timeout_s)[0]
 
 
-def torchrun(script: Path, num_ranks: int = 2) -> list[str]:
-    """Return the command that starts a script on this machine."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    return [*launcher, str(script)]
-
-
-def run_ranks(script: Path, folder: Path, *, num_ranks: int = 2, timeout_s: float = 90) -> list[dict]:
-    """Run a script on ranks, with the environment of torchrun but without its seconds; return the JSON each prints."""
+def run_ranks(script: Path, folder: Path, *args: str, num_ranks: int = 2, timeout_s: float = 90) -> list[str]:
+    """Run a script on ranks, with the environment of torchrun but without its seconds; return what each prints."""
     common = {"WORLD_SIZE": str(num_ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     # Lightning knows torchrun by these.
     common |= {"LOCAL_WORLD_SIZE": str(num_ranks), "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "none"}
+    command = forked.command(script, *args, modules=FRAMEWORKS)
     processes = [
-        _start(
-            [sys.executable, str(script), str(folder)], folder, {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        )
-        for rank in range(num_ranks)
+        _start(command, folder, {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(num_ranks)
     ]
-    printed = _finish(processes, timeout_s)
-    return [json.loads(next(line for line in text.splitlines() if line.startswith('{"'))) for text in printed]
+    return _finish(processes, timeout_s)
+
+
+def json_of(printed: str) -> dict:
+    """Return what a rank has printed as a line of JSON."""
+    return json.loads(next(line for line in printed.splitlines() if line.startswith('{"')))
 
 
 def free_port() -> int:

@@ -1,13 +1,12 @@
 """A persistent pool of gloo workers: started once for a test run, then handed functions.
 
-Starting processes costs seconds, a call here about ten milliseconds. A function runs on the first ``num_ranks``
+Starting processes costs a second, a call here about ten milliseconds. A function runs on the first ``num_ranks``
 workers, which are the ranks of the default process group while it runs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import pickle
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from tests.forked import CONTEXT
 
 _START_TIMEOUT_S = 60.0
 _GRACE_S = 3.0
@@ -48,7 +49,6 @@ class Pool:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._context = multiprocessing.get_context("spawn")
         self._workers: list[Any] = []
         self._pipes: list[Connection] = []
         self._folder = tempfile.TemporaryDirectory(prefix="headway-pool-")
@@ -75,10 +75,8 @@ class Pool:
 
     def _start(self) -> None:
         for rank in range(self.size):
-            ours, theirs = self._context.Pipe()
-            worker = self._context.Process(
-                target=_work, args=(rank, theirs, self._folder.name, list(sys.path)), daemon=True
-            )
+            ours, theirs = CONTEXT.Pipe()
+            worker = CONTEXT.Process(target=_work, args=(rank, theirs, self._folder.name, list(sys.path)), daemon=True)
             worker.start()
             theirs.close()
             self._workers.append(worker)
