@@ -42,6 +42,9 @@ def hook_cases() -> Iterator[dict[str, Any]]:
     yield {"exchange": "quantized", "bits": 4}
     yield {"exchange": "star_topk", "ratio": 0.05, "algorithm": "ring", "broadcast": "tree", "fusion": "bucket"}
     yield {"exchange": "allgather_topk", "ratio": 0.05, "algorithm": "native", "fusion": "auto"}
+    followed = {"link": None, "interval": 3, "algorithm": "ring", "broadcast": "tree"}  # control rounds, measured steps
+    yield {"exchange": "star_topk", "ratio": 0.05, "fusion": "bucket", **followed}
+    yield {"exchange": "dense", "fusion": "bucket", **followed, "algorithm": "native"}
 
 
 def gossip_cases() -> Iterator[dict[str, Any]]:
@@ -64,7 +67,7 @@ def train_with_hook(case: dict[str, Any]) -> str:
 
     ddp = DistributedDataParallel(_model(), bucket_cap_mb=0.001)
     link = headway.Link(latency_s=0.001, bandwidth_bps=1e8)
-    handle = headway.attach(ddp, headway.Fixed(link=link, timeout_s=60, **case))
+    handle = headway.attach(ddp, headway.Fixed(**{"link": link, "timeout_s": 60, **case}))
     _train(ddp, torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9))
     handle.close()
     return _hash(ddp)
@@ -122,8 +125,8 @@ def _hash(model) -> str:
     return hashlib.sha256(torch.stack(rows).numpy().tobytes()).hexdigest()[:16]
 
 
-def work() -> None:
-    """Be a rank: train every case; rank 0 prints a line of JSON for each."""
+def work(only: str) -> None:
+    """Be a rank: train the cases that contain a text; rank 0 prints a line of JSON for each."""
     import warnings
 
     import torch
@@ -135,22 +138,24 @@ def work() -> None:
     cases = [("hook", case, train_with_hook) for case in hook_cases()]
     cases += [("gossip", case, train_with_gossip) for case in gossip_cases()]
     for kind, case, train in cases:
+        name = f"{kind} {json.dumps(case, sort_keys=True)}, {dist.get_world_size()} ranks"
+        if only not in name:
+            continue
         found = train(case)
         if dist.get_rank() == 0:
-            name = f"{kind} {json.dumps(case, sort_keys=True)}, {dist.get_world_size()} ranks"
             print(json.dumps([name, found]), flush=True)
     dist.barrier()
     os._exit(0)
 
 
-def collect() -> dict[str, str]:
-    """Return the hash of every case with every number of ranks."""
+def collect(only: str) -> dict[str, str]:
+    """Return the hash of every case that contains a text, with every number of ranks."""
     from headway.lab import run_on_loopback
 
     found: dict[str, str] = {}
     for num_ranks in NUM_RANKS:
         lines: list[str] = []
-        command = [sys.executable, __file__, "--work"]
+        command = [sys.executable, __file__, "--work", "--only", only]
         outcome = run_on_loopback(num_ranks, command, output=lambda _, line, to=lines: to.append(line), timeout_s=900)
         if outcome.exit_code:
             raise RuntimeError(f"{num_ranks} ranks failed: {lines[-20:]}")
@@ -162,16 +167,18 @@ def collect() -> dict[str, str]:
 def main(
     record: Annotated[Path | None, typer.Option(help="Write the hashes to this file.")] = None,
     compare: Annotated[Path | None, typer.Option(help="Compare with the hashes in this file.")] = None,
+    only: Annotated[str, typer.Option(help="Only cases whose names contain this text.")] = "",
     as_rank: Annotated[bool, typer.Option("--work", hidden=True)] = False,
 ) -> None:
     """Record or compare hashes; the exit code is 1 if any differs."""
     if as_rank:
-        work()
-    found = collect()
+        work(only)
+    found = collect(only)
     if record is not None:
         record.write_text(json.dumps(found, indent=1) + "\n")
     if compare is not None:
         before = json.loads(compare.read_text())
+        before = {name: hash_ for name, hash_ in before.items() if only in name}
         changed = sorted(name for name in before if found.get(name) != before[name])
         for name in changed:
             typer.echo(f"changed: {name}")

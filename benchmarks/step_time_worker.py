@@ -1,5 +1,7 @@
 """What the hosts do in ``benchmarks/step_time.py``: train a CNN with every contender in turn.
 
+step_time_worker.py [PREFIX [LATENCY_S BANDWIDTH_BPS]]: only contenders whose names begin with the prefix, on this link.
+
 Rank 0 prints a line of JSON a contender: seconds a step, from the first rank's start to the last rank's end.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 
@@ -81,9 +84,11 @@ def with_hook(state: object, hook: Callable) -> DistributedDataParallel:
 
 
 def ours(exchange: str, values: str = "fp32") -> DistributedDataParallel:
-    """Wrap a new model with a hook of ours; all that can be is chosen by it."""
+    """Wrap a new model with a hook of ours, which chooses algorithm and fusion, by a link that is given or measured."""
     ddp = plain()
-    ddp.handle = headway.attach(ddp, headway.Fixed(exchange=exchange, ratio=RATIO, values=values, timeout_s=120))
+    link = headway.Link(latency_s=float(sys.argv[2]), bandwidth_bps=float(sys.argv[3])) if sys.argv[2:] else None
+    config = headway.Fixed(exchange=exchange, ratio=RATIO, values=values, link=link, timeout_s=120)
+    ddp.handle = headway.attach(ddp, config)
     return ddp
 
 
@@ -122,10 +127,12 @@ def measure(ddp: DistributedDataParallel) -> float:
 
 
 def main() -> None:
-    """Take every contender in turn."""
+    """Take every contender in turn whose name begins as the argument says."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for name, make in CONTENDERS.items():
+        if not name.startswith("".join(sys.argv[1:2])):
+            continue
         ddp = make()
         seconds = measure(ddp)
         handle = getattr(ddp, "handle", None)
