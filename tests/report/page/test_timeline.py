@@ -23,7 +23,9 @@ def test_bands_cover_the_time_of_each_plan(runs):
     figure = draw_timeline(run)
     assert figure is not None
     bands = [shape for shape in figure.layout["shapes"] if shape["type"] == "rect"]
-    changes = sum(one["plan"] != other["plan"] for one, other in zip(run.run.steps, run.run.steps[1:], strict=False))
+    changes = sum(
+        one["plan"] != other["plan"] for one, other in zip(run.record.steps, run.record.steps[1:], strict=False)
+    )
     assert len(bands) == changes + 1 > 4
-    first = run.run.steps[0]["exchange"]
+    first = run.record.steps[0]["exchange"]
     assert bands[0]["fillcolor"] == f"var(--exchange-{first})"

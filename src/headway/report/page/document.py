@@ -132,7 +132,7 @@ def _picker(runs: Sequence[StyledRun]) -> str:
     """Return the menu of runs; the one with the most decisions is selected at first."""
     if len(runs) == 1:
         return ""
-    first = max(range(len(runs)), key=lambda place: len(runs[place].run.decisions))
+    first = max(range(len(runs)), key=lambda place: len(runs[place].record.decisions))
     options = "".join(
         f'<option value="{place}"{" selected" if place == first else ""}>{escape(run.label)}</option>'
         for place, run in enumerate(runs)

@@ -28,7 +28,7 @@ Frame = dict[str, Any]
 
 def draw_fronts(run: StyledRun) -> dict[str, Any] | None:
     """Return the fronts of a run, a frame for each decision, with a layout for all; None if it has none."""
-    decisions = [decision for decision in run.run.decisions if decision.get("front")]
+    decisions = [decision for decision in run.record.decisions if decision.get("front")]
     if not decisions:
         return None
     times = _times(decisions)

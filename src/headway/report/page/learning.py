@@ -89,7 +89,7 @@ def _accuracy_traces(run: StyledRun, against: str, factor: float) -> list[Trace]
 
 def _evaluations(run: StyledRun, field: str, symbol: str, against: str, factor: float) -> list[Trace]:
     """Return the values of a field in evaluations, or nothing if there are none."""
-    events = [event for event in run.run.evaluations if number(event.get(field)) is not None]
+    events = [event for event in run.record.evaluations if number(event.get(field)) is not None]
     x, y = [_place(run, event, against, factor) for event in events], numbers(event[field] for event in events)
     return [{**_line(run, x, y, 2.5), "marker": {"size": 8, "color": run.colour, "symbol": symbol}}] if events else []
 

@@ -64,7 +64,7 @@ def sections_of_all(figures: Mapping[str, Choice]) -> list[Section]:
 
 def sections_of_one(figures: Mapping[str, Choice], runs: Sequence[StyledRun], *, has_fronts: bool) -> list[Section]:
     """Return the sections that show one run at a time."""
-    has_decisions = any(run.run.decisions for run in runs)
+    has_decisions = any(run.record.decisions for run in runs)
     steps_each = max((run.curve.steps_each for run in runs), default=1)
     notes = ["Dotted lines mark changes of plan; point at a diamond to see why."] if has_decisions else []
     notes += [f"A point is the mean of up to {steps_each} steps."] if steps_each > 1 else []

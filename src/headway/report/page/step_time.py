@@ -42,14 +42,14 @@ def parts_of_run(run: StyledRun) -> Parts | None:
     ranks = parts_of_ranks(run)
     if ranks:
         return {part: math.fsum(parts[part] for parts in ranks) / len(ranks) for part in PARTS}
-    steps = run.run.steps
+    steps = run.record.steps
     seconds = {part: math.fsum(known_of(steps, f"{part}_s")) for part in (*_MEASURED, "step")}
     return _parts(seconds, len(steps)) if any(seconds[part] for part in _MEASURED) else None
 
 
 def parts_of_ranks(run: StyledRun) -> list[Parts]:
     """Return the parts of each rank's mean step, or nothing if there is no data by rank."""
-    events = [event for event in run.run.ranks if _is_complete(event)]
+    events = [event for event in run.record.ranks if _is_complete(event)]
     if not events:
         return []
     num_ranks = min(len(event["step_s"]) for event in events)

@@ -18,9 +18,9 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 @dataclass(frozen=True, kw_only=True)
 class StyledRun:
-    """A run and its style."""
+    """The record of a run, and its style."""
 
-    run: Run
+    record: Run
     label: str
     """Unique on the page."""
     plot_name: str
@@ -44,7 +44,7 @@ def style_runs(runs: Sequence[Run]) -> list[StyledRun]:
             dash = _DASHES[num_coloured // NUM_COLOURS % len(_DASHES)]
             num_coloured += 1
         style = {"label": label, "plot_name": short_label, "colour": colour, "dash": dash}
-        styled.append(StyledRun(run=run, curve=thin(run.steps), **style))
+        styled.append(StyledRun(record=run, curve=thin(run.steps), **style))
     return styled
 
 

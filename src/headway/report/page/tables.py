@@ -41,7 +41,7 @@ def table_of_runs(rows: Sequence[Summary], runs: Sequence[StyledRun]) -> str:
 
 def table_of_decisions(run: StyledRun) -> str:
     """Return the decisions and notices of a run, a row for each, or nothing."""
-    events = sorted([*run.run.decisions, *run.run.notices], key=lambda event: (event["time_s"], event["step"]))
+    events = sorted([*run.record.decisions, *run.record.notices], key=lambda event: (event["time_s"], event["step"]))
     if not events:
         return ""
     head = "".join(f'<th scope="col">{name}</th>' for name in ("Step", "Time", "What happened"))

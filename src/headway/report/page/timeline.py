@@ -42,7 +42,7 @@ class Row:
 
 def draw_timeline(run: StyledRun) -> Figure | None:
     """Return the time line of a run, with a row for each quantity that is known."""
-    if not run.run.steps:
+    if not run.record.steps:
         return None
     rows = [
         _link(run, "latency_s", "One-way latency, ms", 1e3),
@@ -57,10 +57,10 @@ def draw_timeline(run: StyledRun) -> Figure | None:
 
 def _link(run: StyledRun, name: str, title: str, factor: float) -> Row | None:
     curve = run.curve
-    phases = [phase for phase in run.run.phases if number(phase.get(name)) is not None]
+    phases = [phase for phase in run.record.phases if number(phase.get(name)) is not None]
     traces: list[Trace] = []
     if phases:
-        x = [*numbers(phase["time_s"] for phase in phases), run.run.time_s]
+        x = [*numbers(phase["time_s"] for phase in phases), run.record.time_s]
         y = numbers((phase[name] for phase in [*phases, phases[-1]]), factor)
         line = {"shape": "hv", "color": "var(--muted)", "width": 2, "dash": "dot"}
         traces.append(_line(x, y, "emulated link", line, f"{title}, emulated: %{{y:.3~g}}"))
@@ -99,7 +99,7 @@ def _decisions(run: StyledRun) -> list[Trace]:
     """Return markers of decisions, with their words."""
     traces = []
     for switches, name, symbol in ((True, "plan changed", "diamond"), (False, "plan kept", "circle-open")):
-        decisions = [each for each in run.run.decisions if is_switch(each) == switches]
+        decisions = [each for each in run.record.decisions if is_switch(each) == switches]
         line = {"color": "var(--panel)" if switches else "var(--text)", "width": 1.5}
         traces.append(
             {
@@ -173,7 +173,7 @@ def _stack(run: StyledRun, rows: list[Row]) -> Figure:
     layout["xaxis"] = {
         "title": {"text": "training time, s"},
         "anchor": axis,
-        "range": [0, number(run.run.time_s)],
+        "range": [0, number(run.record.time_s)],
         "unifiedhovertitle": {"text": "after %{x:.2f} s"},
     }
     return Figure(data=data, layout=layout, alt=_alt(run, rows))
@@ -199,7 +199,7 @@ def _bands(run: StyledRun, axis: str) -> list[Layout]:
 
 def _lines(run: StyledRun, top: float) -> list[Layout]:
     """Return a line across all rows for each switch."""
-    times = [number(each["time_s"]) for each in run.run.decisions if is_switch(each)]
+    times = [number(each["time_s"]) for each in run.record.decisions if is_switch(each)]
     line = {"color": "var(--muted)", "width": 1, "dash": "dot"}
     common = {"type": "line", "layer": "below", "yref": "paper", "y0": 0, "y1": top, "line": line}
     return [{**common, "x0": time_s, "x1": time_s} for time_s in times] if len(times) <= _MOST_LINES else []
@@ -208,4 +208,4 @@ def _lines(run: StyledRun, top: float) -> list[Layout]:
 def _alt(run: StyledRun, rows: list[Row]) -> str:
     slowest = max(known(run.curve.slowest_s), default=0.0)
     names = ", ".join(row.title.split(":")[0].split(",")[0].lower() for row in rows)
-    return f"{run.label} over {run.run.time_s:.3g} seconds of training: {names}; slowest step {slowest:.3g} s"
+    return f"{run.label} over {run.record.time_s:.3g} seconds of training: {names}; slowest step {slowest:.3g} s"

@@ -79,6 +79,6 @@ def draw_totals(runs: Sequence[StyledRun]) -> Figure | None:
 def bytes_by_exchange(run: StyledRun) -> dict[str, float]:
     """Return what a rank sent in each exchange that sent something."""
     sums: dict[str, float] = defaultdict(float)
-    for step in run.run.steps:
+    for step in run.record.steps:
         sums[exchange_of_step(step)] += sum(known_of([step], "wire_bytes"))
     return {exchange: sent for exchange, sent in sums.items() if sent}
