@@ -20,6 +20,7 @@ from headway.compress import (
 from headway.errors import MessageError
 from headway.kernels import noise_key
 from headway.kernels.arrays import torch_operations
+from tests.compress import coding
 
 COMPRESSORS = {
     "full": FullPrecision(),
@@ -45,12 +46,7 @@ each = pytest.mark.parametrize("name", COMPRESSORS)
 
 
 def sent_by(name: str, x: torch.Tensor, key: int = 1) -> torch.Tensor:
-    compressor = COMPRESSORS[name]
-    message = torch.empty(compressor.num_bytes(x.numel()), dtype=torch.uint8)
-    compressor.encode(x, key, out=message)
-    out = torch.full_like(x, math.nan)
-    compressor.decode(message, key, out=out)
-    return out
+    return coding.sent_by(COMPRESSORS[name], x, key)
 
 
 @each

@@ -6,18 +6,7 @@ import pytest
 import torch
 
 from headway.compress import StochasticQuantizer
-
-
-def sent_by(compressor, x: torch.Tensor, key: int = 1) -> torch.Tensor:
-    message = torch.empty(compressor.num_bytes(x.numel()), dtype=torch.uint8)
-    compressor.encode(x, key, out=message)
-    out = torch.empty_like(x)
-    compressor.decode(message, key, out=out)
-    return out
-
-
-def normal(numel: int) -> torch.Tensor:
-    return torch.randn(numel, generator=torch.Generator().manual_seed(numel))
+from tests.compress.coding import normal, sent_by
 
 
 def test_the_noise_of_a_fixed_step_does_not_grow_with_what_is_sent():

@@ -7,18 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.compress import RandomK, random_indices
-
-
-def sent_by(compressor, x: torch.Tensor, key: int = 1) -> torch.Tensor:
-    message = torch.empty(compressor.num_bytes(x.numel()), dtype=torch.uint8)
-    compressor.encode(x, key, out=message)
-    out = torch.empty_like(x)
-    compressor.decode(message, key, out=out)
-    return out
-
-
-def normal(numel: int) -> torch.Tensor:
-    return torch.randn(numel, generator=torch.Generator().manual_seed(numel))
+from tests.compress.coding import normal, sent_by
 
 
 def test_random_entries_travel_without_indices_and_another_key_draws_others():
