@@ -36,6 +36,8 @@ bench: $(INSTALLED)  ## the benchmarks; seven hours
 	$(BIN)/python benchmarks/collectives.py
 	$(BIN)/python benchmarks/collectives_map.py
 	$(BIN)/python benchmarks/step_time.py
+	$(BIN)/python benchmarks/field.py
+	$(BIN)/python benchmarks/long_run.py
 	$(BIN)/python benchmarks/costs.py
 	$(BIN)/python benchmarks/estimates.py
 	$(BIN)/python benchmarks/front.py

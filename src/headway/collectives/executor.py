@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,11 +13,11 @@ from torch import Tensor
 from headway.collectives.calls import Calls
 from headway.collectives.catalogue import NATIVE, build_for
 from headway.collectives.control_round import ControlRound, Decide, RankReports, Reconsider
-from headway.collectives.groups import native_all_gather
-from headway.collectives.lanes import Lane, Lanes
+from headway.collectives.groups import all_gather
+from headway.collectives.lane_cache import LaneCache
+from headway.collectives.lanes import Lane
 from headway.collectives.neighbours import neighbour_exchange
 from headway.collectives.schedule import Collective, Schedule
-from headway.collectives.wire import BrokenWire
 
 DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_SCRATCH_BYTES = 1 << 28
@@ -33,10 +32,13 @@ class Executor:
 
     Args:
         group: The ranks that take part; all by default. Each of them makes the executor.
-        timeout_s: How long a call may take before the ranks that it waits for count as lost.
+        timeout_s: How long a rank may give no sign of life before it counts as lost. One that is alive is waited for
+            as long as torch would wait: the timeout of the group.
         debug: Compare what ranks are about to do before each call; by default only if ``HEADWAY_DEBUG=1``.
-        scratch_bytes: How much memory buffers may keep between calls.
+        scratch_bytes: How much memory to keep between calls, for buffers with receives posted ahead.
         cpu_only: Whether all tensors are on the CPU: that saves a process group.
+        beside: Another executor of the same ranks, closed later than this one: that saves another. Calls of this one
+            run in the background then: they may take any time.
 
     >>> import tempfile, torch
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -55,13 +57,19 @@ class Executor:
         debug: bool | None = None,
         scratch_bytes: int = DEFAULT_SCRATCH_BYTES,
         cpu_only: bool = False,
+        beside: Executor | None = None,
     ) -> None:
         if scratch_bytes < 0:
             raise ValueError(f"scratch_bytes is {scratch_bytes}, but must be 0 or more")
-        self._calls = Calls(group, timeout_s=timeout_s, debug=debug, cpu_only=cpu_only)
+        self._calls: Calls = Calls(
+            group,
+            timeout_s=timeout_s,
+            debug=debug,
+            cpu_only=cpu_only,
+            beside=None if beside is None else beside._calls,
+        )
         self.rank, self.num_ranks = self._calls.rank, self._calls.num_ranks
-        self._lanes = Lanes(self._calls.wire, self.rank, scratch_bytes)
-        self._idle_lane: Lane | None = None
+        self._lanes = LaneCache(self._calls.wire, self.rank, scratch_bytes)
         self._nearest_first = list(range(1, self.num_ranks))
         """The order in which rank 0 reads replies in a control round."""
 
@@ -69,15 +77,16 @@ class Executor:
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        self._calls.close(wait_for_others=error_type is None)
+        self._close(wait_for_others=error_type is None)
 
     def close(self) -> None:
         """Release threads, buffers and process groups once all ranks have called it; a second call does nothing."""
-        self._calls.close(wait_for_others=True)
+        self._close(wait_for_others=True)
 
-    def leave(self) -> None:
-        """Close without waiting for the other ranks, at the end of a process."""
-        self._calls.close(wait_for_others=False)
+    @property
+    def patience_s(self) -> float:
+        """How long a call waits for ranks that are alive: as long as torch would."""
+        return self._calls.patience_s
 
     def abandon(self) -> None:
         """Close all connections at once, so that no rank waits for this one; every later call raises."""
@@ -96,7 +105,7 @@ class Executor:
             if among is not None:
                 raise ValueError("torch's own all-reduce is for all ranks: give another algorithm")
             flat = tensor.contiguous()
-            self._native(Collective.ALL_REDUCE, flat, lambda group: dist.all_reduce(flat, group=group))
+            self._native(Collective.ALL_REDUCE, flat, lambda group: group.allreduce([flat]).wait())
             return tensor if flat is tensor else tensor.copy_(flat)
         num_ranks = self.num_ranks if among is None else len(among)
         schedule = build_for(Collective.ALL_REDUCE, algorithm, num_ranks, tensor.nbytes)
@@ -104,7 +113,7 @@ class Executor:
             schedule = schedule.placed_among(among, self.num_ranks)
             if self.rank not in among:
                 raise ValueError(f"rank {self.rank} is not among {list(among)}: only those call it")
-        with self._scheduled(schedule, tensor) as lane:
+        with self._scheduled(schedule, tensor, among) as lane:
             lane.buffer.view_as(tensor).copy_(tensor)
             self._run(lane)
             return tensor.copy_(lane.buffer.view_as(tensor))
@@ -116,8 +125,8 @@ class Executor:
         """
         what = f"{Collective.ALL_REDUCE.value} by {NATIVE} over {self.num_ranks} ranks"
         with self._calls.call(what, tensor, lambda: self._calls.others) as groups:
-            work = dist.all_reduce(tensor, group=groups.of(tensor), async_op=True)
-        return self._calls.later(what, lambda: None if work is None else work.wait())
+            work = groups.of(tensor).allreduce([tensor])
+        return self._calls.later(what, work.wait)
 
     @torch.no_grad()
     def all_gather(self, message: Tensor, algorithm: str = NATIVE) -> Tensor:
@@ -125,7 +134,7 @@ class Executor:
         if algorithm == NATIVE:
             flat = message.contiguous().view(-1)
             gathered = flat.new_empty(self.num_ranks * flat.numel())
-            self._native(Collective.ALL_GATHER, message, lambda group: native_all_gather(gathered, flat, group))
+            self._native(Collective.ALL_GATHER, message, lambda group: all_gather(gathered, flat, group))
             return gathered.view(self.num_ranks, *message.shape)
         schedule = build_for(Collective.ALL_GATHER, algorithm, self.num_ranks, message.nbytes)
         with self._scheduled(schedule, message) as lane:
@@ -138,9 +147,9 @@ class Executor:
             raise ValueError(f"root is {root}, but ranks go from 0 to {self.num_ranks - 1}")
         if algorithm == NATIVE:
             flat = tensor.contiguous()
-            self._native(
-                Collective.BROADCAST, flat, lambda group: dist.broadcast(flat, group=group, group_src=root), root
-            )
+            options = dist.BroadcastOptions()
+            options.rootRank = root
+            self._native(Collective.BROADCAST, flat, lambda group: group.broadcast([flat], options).wait(), root)
             return tensor if flat is tensor else tensor.copy_(flat)
         schedule = build_for(Collective.BROADCAST, algorithm, self.num_ranks, tensor.nbytes, root=root)
         with self._scheduled(schedule, tensor) as lane:
@@ -198,7 +207,7 @@ class Executor:
         calls, peers = self._calls, self._nearest_first
         with calls.call(f"control round of {self.num_ranks} ranks", report, waited_for), calls.all_or_nothing():
             rounds.append(ControlRound(calls.wire, self.rank, 0, peers, report, num_answers, num_pings, reconsider))
-            answer = rounds[0].run(decide, calls.deadline, ready=ready)
+            answer = rounds[0].run(decide, ready=ready)
             self._nearest_first = rounds[0].nearest_first
             return answer
 
@@ -221,7 +230,7 @@ class Executor:
                 return torch.tensor([reports.latencies_s[peer]], dtype=torch.float64)
 
             pings = ControlRound(calls.wire, self.rank, leader, [peer], nothing, 1, num_pings)
-            return pings.run(decide, calls.deadline).item()
+            return pings.run(decide).item()
 
     def _exchange(self, lane: Lane, message: Tensor) -> Tensor:
         """Run a lane whose chunks are messages; return a view of all of them."""
@@ -231,29 +240,32 @@ class Executor:
         return gathered
 
     def _run(self, lane: Lane) -> None:
-        """Run a lane; while it waits, post the receives of the lane used before, which is idle now."""
+        """Run a lane; while it waits, post the receives of lanes that are idle now."""
         with self._calls.all_or_nothing():
-            lane.run(self._calls.deadline, self._post_idle)
+            lane.run(self._lanes.post_ahead)
+            self._lanes.settle()
 
-    def _post_idle(self) -> None:
-        if self._idle_lane is not None:
-            with contextlib.suppress(BrokenWire):  # if it is still needed, the lane's next call fails too
-                self._idle_lane.post()
+    def _close(self, *, wait_for_others: bool) -> None:
+        self._calls.close(wait_for_others=wait_for_others)
+        self._lanes.clear()
 
     @contextmanager
-    def _scheduled(self, schedule: Schedule, tensor: Tensor) -> Iterator[Lane]:
-        """Make a call on the lane of a schedule."""
+    def _scheduled(self, schedule: Schedule, tensor: Tensor, among: Sequence[int] | None = None) -> Iterator[Lane]:
+        """Make a call on a lane; one that only some ranks make must not change which kinds of calls have lanes."""
         if tensor.device.type != "cpu":
             raise ValueError(f"{schedule.algorithm} moves CPU tensors, not {tensor.device}: use algorithm='native'")
         lanes: list[Lane] = []
 
         def waited_for() -> frozenset[int]:
-            return lanes[0].waited_for() if lanes else self._calls.others
+            in_use = tuple(lanes)  # the watch's thread asks
+            return in_use[0].waited_for() | self._lanes.waited_for() if in_use else self._calls.others
 
-        with self._calls.call(str(schedule), tensor, waited_for, kind=f" ({schedule.fingerprint:08x})"):
-            lanes.append(self._lanes.next(schedule, tensor.numel(), tensor.dtype))
+        kind = f" ({schedule.fingerprint:08x})"
+        choose = self._lanes.next if among is None or len(among) == self.num_ranks else self._lanes.share
+        with self._calls.call(str(schedule), tensor, waited_for, kind=kind, among=among):
+            lanes.append(choose(schedule, tensor.numel(), tensor.dtype))
             yield lanes[0]
-            self._idle_lane = lanes[0]
+            lanes.clear()  # the watch keeps the last call, which must not keep its buffers
 
     def _native(
         self, collective: Collective, tensor: Tensor, run: Callable[[dist.ProcessGroup], Any], root: int | None = None

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-_FOREVER_S = 1e8
-GRACE_S = 1.0
-"""How long past the deadline ranks tell each other which ranks are missing, before they give up."""
+from headway.collectives.groups import GRACE_S
+
+FOREVER_S = 1e8
 
 
 class BrokenWire(RuntimeError):
@@ -28,7 +28,9 @@ class BrokenWire(RuntimeError):
         super().__init__(cause)
 
 
-_NETWORK_TROUBLE = re.compile("connection|timed out|timeout|broken pipe|socket|unreachable|gloo", re.IGNORECASE)
+_NETWORK_TROUBLE = re.compile(
+    "connection|timed out|timeout|broken pipe|socket|unreachable|pair closure|gloo", re.IGNORECASE
+)
 
 
 def as_broken_wire(error: RuntimeError, deadline: float, peer: int | None = None) -> BrokenWire | None:
@@ -45,7 +47,7 @@ def as_broken_wire(error: RuntimeError, deadline: float, peer: int | None = None
 
 
 @contextmanager
-def _naming(peer: int, deadline: float = math.inf) -> Iterator[None]:
+def _naming(peer: int, deadline: float) -> Iterator[None]:
     """Name the peer in errors of the network."""
     try:
         yield
@@ -66,10 +68,18 @@ class Pending:
 
 
 class Wire:
-    """Sends and receives bytes; errors name the peer."""
+    """Sends and receives bytes; errors name the peer.
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
+    Args:
+        group: Carries the messages.
+        patience_s: How long to wait for one message. It is long: a peer that is gone is noticed in other ways.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, patience_s: float) -> None:
+        self._group: dist.ProcessGroup | None = group
+        self.patience_s = patience_s
+        self.waiting_since = 0.0
+        """When the last wait began (`time.monotonic`): everything before it has arrived."""
 
     @staticmethod
     def as_bytes(tensor: Tensor) -> Tensor:
@@ -78,48 +88,43 @@ class Wire:
 
     def send(self, payload: Tensor, peer: int, tag: int) -> Pending:
         """Start sending bytes."""
-        with _naming(peer):
-            work = dist.isend(payload, group=self.group, tag=tag, group_dst=peer)
-        assert work is not None
-        return Pending(work, peer, payload)
+        with _naming(peer, math.inf):
+            return Pending(self._open(peer).send([payload], peer, tag), peer, payload)
 
     def receive(self, target: Tensor, peer: int, tag: int) -> Pending:
         """Start receiving into a tensor."""
         target = self.as_bytes(target)
-        with _naming(peer):
-            work = dist.irecv(target, group=self.group, tag=tag, group_src=peer)
-        assert work is not None
-        return Pending(work, peer, target)
+        with _naming(peer, math.inf):
+            return Pending(self._open(peer).recv([target], peer, tag), peer, target)
 
-    def wait(self, pending: Pending, deadline: float, grace_s: float = GRACE_S) -> None:
-        """Wait until it is complete, but at most until some time after the deadline.
+    def wait(self, pending: Pending) -> None:
+        """Wait until it is complete, but not much longer than the patience.
 
         Gloo closes all connections of the group when a wait times out: the grace period is for exchanging notices.
         """
-        remaining_s = max(deadline - time.monotonic(), 0.0) + grace_s
-        with _naming(pending.peer, deadline):
-            pending.work.wait(timedelta(seconds=remaining_s))
-
-    def wait_for_ever(self, pending: Pending) -> None:
-        """Wait until it is complete or its connection is gone; for threads that others wait for with a deadline.
-
-        A deadline here would close all connections of the group, not only the late one.
-        """
-        self.wait(pending, time.monotonic() + _FOREVER_S)
+        self.waiting_since = now = time.monotonic()
+        with _naming(pending.peer, now + self.patience_s):
+            pending.work.wait(timedelta(seconds=self.patience_s + GRACE_S))
 
     def release(self) -> None:
-        """Drop the group for good: one that outlives the interpreter makes torch abort."""
-        vars(self).pop("group", None)
+        """Drop the group for good: one that outlives the interpreter makes torch abort. Later calls find it broken."""
+        self._group = None
 
     def close(self, peers: Iterable[int]) -> None:
-        """Close every connection of the group, so that no rank waits for this one any more.
+        """Close every connection of the group, so that no thread waits in it any more, here or on other ranks.
 
         Gloo has no call for it, but does it when a wait times out. A peer that is gone makes the wait fail at once
         instead, and nothing is closed: then the next peer is tried.
         """
-        for peer in peers:
+        for peer in peers if self._group is not None else ():
             try:
-                self.group.recv([torch.empty(1)], peer, 0).wait(timedelta(seconds=0.001))  # torch may have forgotten it
+                self._open(peer).recv([torch.empty(1)], peer, 0).wait(timedelta(seconds=0.001))
             except RuntimeError as error:
                 if "Timed out" in str(error):
                     return
+
+    def _open(self, peer: int) -> dist.ProcessGroup:
+        group = self._group
+        if group is None:
+            raise BrokenWire(peer, timed_out=False, cause="this rank has closed its connections")
+        return group
