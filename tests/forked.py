@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import gc
 import importlib
 import json
 import multiprocessing
@@ -22,8 +23,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -31,6 +34,7 @@ CONTEXT.set_forkserver_preload(["tests.preloaded"])
 
 _CLIENT = Path(__file__).with_name("forked_client.py")
 _CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x40000000, 1
+_REAL_END = "TESTS_FORKED_REAL_END"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -100,7 +104,7 @@ def _enter_network(namespace: int) -> bool:
 
 
 def _run(call: dict, files: list[int]) -> None:
-    """Run the script as ``python script args`` would, but for its end: nothing is cleaned up when it is over."""
+    """Run the script as ``python script args`` would, but its end cleans up nothing, unless that is asked for."""
     code = 1
     try:
         os.setpriority(os.PRIO_PROCESS, 0, call["niceness"])
@@ -118,19 +122,37 @@ def _run(call: dict, files: list[int]) -> None:
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
+    except BaseException as error:
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+        if _REAL_END in os.environ:
+            _end(code)
         os._exit(code)
 
 
-class ForkedScripts:
-    """Several scripts, one a rank; a context that ends what is left."""
+def _end(code: int) -> None:
+    """End as the interpreter does; print when the exit handlers have run, since what follows takes its own time."""
+    gc.freeze()
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    print(json.dumps({"left_at": time.monotonic()}), flush=True)
+    ctypes.pythonapi.Py_Exit(code)
 
-    def __init__(self, folder: Path) -> None:
+
+class ForkedScripts:
+    """Several scripts, one a rank; a context that ends what is left.
+
+    Args:
+        folder: Where their output goes.
+        has_real_end: Whether a script that is over ends as Python does: threads, exit handlers, finalisation.
+    """
+
+    def __init__(self, folder: Path, *, has_real_end: bool = False) -> None:
         self._folder = folder
+        self._environment = {**os.environ, _REAL_END: "1"} if has_real_end else None
         self._processes: list[subprocess.Popen] = []
 
     def __enter__(self) -> ForkedScripts:
@@ -143,15 +165,27 @@ class ForkedScripts:
 
     def start(self, script: Path, *args: str) -> None:
         """Start one more."""
-        with self._output_of(len(self._processes)).open("w") as output:
-            self._processes.append(subprocess.Popen(command(script, *args), stdout=output))
+        place = len(self._processes)
+        with self._output_of(place).open("w") as output, self._errors_of(place).open("w") as errors:
+            pipes = {"stdout": output, "stderr": errors, "env": self._environment}
+            self._processes.append(subprocess.Popen(command(script, *args), **pipes))
 
-    def outputs(self, ranks: list[int], timeout_s: float) -> dict[int, str]:
+    def outputs(self, ranks: Iterable[int], timeout_s: float) -> dict[int, str]:
         """Wait for some, and return what they have printed."""
         deadline_s = time.monotonic() + timeout_s
+        ranks = list(ranks)
         for rank in ranks:
             self._processes[rank].wait(max(0.1, deadline_s - time.monotonic()))
         return {rank: self._output_of(rank).read_text() for rank in ranks}
+
+    def errors(self, rank: int) -> str:
+        """Return what one has printed to stderr so far."""
+        return self._errors_of(rank).read_text()
+
+    def wait(self, timeout_s: float) -> list[int]:
+        """Wait for all, and return how they have ended."""
+        self.outputs(range(len(self._processes)), timeout_s)
+        return self.exit_codes()
 
     def exit_codes(self) -> list[int]:
         """Return how those that have ended have."""
@@ -159,3 +193,6 @@ class ForkedScripts:
 
     def _output_of(self, rank: int) -> Path:
         return self._folder / f"output-{rank}"
+
+    def _errors_of(self, rank: int) -> Path:
+        return self._folder / f"errors-{rank}"

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch._dynamo  # DistributedDataParallel imports it when the first one is made
 import torch.distributed
 from sklearn import datasets
 

@@ -1,10 +1,13 @@
-"""Calls that fail: ranks that disagree, found in debug mode; ranks that die, stop or come late, named by the others."""
+"""Calls that fail or wait: ranks that disagree, found in debug mode; ranks that die or stop; ranks that are busy."""
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import torch.distributed as dist
 
 from headway import MismatchError, PeerLost
 from headway.collectives import Executor
+from headway.collectives import watch as watch_module
 from headway.collectives.calls import is_debug
 from tests.forked import ForkedScripts
 
@@ -76,9 +80,16 @@ def test_in_debug_mode_ranks_that_agree_go_on(pool):
     assert pool.run(agree, num_ranks=3) == [[3.0] * 5] * 3
 
 
+def be_patient_for(executor: Executor, seconds: float) -> None:
+    """Wait only this long for ranks that are alive; torch's own timeout is at least that of connecting."""
+    executor._calls.wire.patience_s = seconds
+    executor._calls._groups.cpu._set_default_timeout(timedelta(seconds=seconds + 1))
+
+
 def disagree_unnoticed() -> str:
     """Without debug mode ranks that disagree about a size never exchange data: no wrong sum, but a deadline."""
     with Executor(timeout_s=1, debug=False) as executor:
+        be_patient_for(executor, 1.0)
         try:
             executor.all_reduce(torch.ones(3 + dist.get_rank()), "ring")
         except PeerLost as error:
@@ -89,11 +100,14 @@ def disagree_unnoticed() -> str:
 def test_without_debug_mode_ranks_that_disagree_run_into_the_deadline(pool):
     for message in pool.run(disagree_unnoticed, num_ranks=2):
         assert message.startswith("no answer from rank")
+        assert " within 1 s" in message
         assert "HEADWAY_DEBUG=1 shows whether ranks disagree" in message
 
 
-def silent_rank() -> tuple[int, ...]:
-    with Executor(timeout_s=1, debug=True) as executor:
+def absent_rank(debug: bool) -> tuple[int, ...]:
+    """Rank 2 is alive, but does not come for longer than torch would wait."""
+    with Executor(timeout_s=1, debug=debug) as executor:
+        be_patient_for(executor, 1.0)
         if executor.rank == 2:
             time.sleep(4)
         try:
@@ -103,8 +117,38 @@ def silent_rank() -> tuple[int, ...]:
     return ()
 
 
-def test_a_silent_rank_is_named_in_debug_mode_too(pool):
-    assert pool.run(silent_rank, num_ranks=3)[:2] == [(2,), (2,)]
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_rank_that_does_not_come_for_as_long_as_torch_waits_is_named(pool, debug):
+    assert pool.run(absent_rank, debug, num_ranks=3)[:2] == [(2,), (2,)]
+
+
+def busy_rank(algorithm: str) -> tuple[float, list[str]]:
+    """Rank 1 does something else for five deadlines; the others log it, soon."""
+    watch_module._FIRST_LOG_S = 1.0
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("headway").addHandler(handler)
+    try:
+        with Executor(timeout_s=0.4) as executor:
+            if executor.rank == 1:
+                time.sleep(2)
+            return executor.all_reduce(torch.ones(3), algorithm)[0].item(), said
+    finally:
+        watch_module._FIRST_LOG_S = 10.0
+        logging.getLogger("headway").removeHandler(handler)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "native"])
+def test_a_rank_that_is_busy_is_waited_for_and_the_log_says_so(pool, algorithm):
+    sums, logs = zip(*pool.run(busy_rank, algorithm, num_ranks=3), strict=True)
+    assert sums == (3.0,) * 3
+    assert logs[1] == []
+    lines = logs[0] + logs[2]
+    assert lines
+    for line in lines:
+        assert re.match(r"rank [02] has waited 1 s for rank 1 in all_reduce by", line)
+        assert "alive, but busy elsewhere; given up after 60 s" in line
 
 
 def half_debug() -> str:
@@ -168,8 +212,8 @@ def test_all_others_name_a_rank_that_stops(run_ranks):
             assert saw["seconds"] >= TIMEOUT_S
 
 
-def test_a_rank_that_comes_too_late_gets_a_message_that_says_so(run_ranks):
-    (saw,) = run_ranks([("all_reduce", "two_shot")], "late", [0, 1, 2, 3])
+def test_a_rank_that_was_given_up_gets_a_message_that_says_so(run_ranks):
+    (saw,) = run_ranks([("all_reduce", "two_shot")], "resumes", [0, 1, 2, 3])
     assert [saw[rank]["lost"] for rank in OTHERS] == [[1]] * 3
     assert saw[1]["lost"] == []
     assert saw[1]["message"].startswith("the other ranks have given up waiting for this one")

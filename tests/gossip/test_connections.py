@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+
+from tests.ending import run_to_the_end
+
 SCRIPT = Path(__file__).with_name("scripts") / "ending.py"
+WAYS = {
+    "just end": 0,
+    "raise": 1,
+    "exit": 3,
+    "close": 0,
+    "destroy": 0,
+    "destroy, close": 0,
+    "second optimizer": 0,
+    "close, second optimizer": 0,
+}
 
 
-def test_every_way_to_end_is_clean(tmp_path):
-    """By destroying the process group without closing the optimizer, and by just ending."""
-    ways = ("destroy", "just end")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(tmp_path / way), str(rank), way],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for way in ways
-        for rank in range(2)
-    ]
-    try:
-        for process in processes:
-            printed, errors = process.communicate(timeout=60)
-            assert (process.returncode, printed) == (0, "done\n"), errors
-            assert "Traceback" not in errors
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory):
+    return run_to_the_end(SCRIPT, [*WAYS, "one exits"], tmp_path_factory.mktemp("ending"))
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_every_way_to_end_is_clean(ends, how):
+    for end in ends[how]:
+        end.check(WAYS[how], "ZeroDivisionError" if how == "raise" else None)
+
+
+def test_a_rank_that_exits_alone_is_given_up_by_the_other(ends):
+    left, gone = ends["one exits"]
+    gone.check(3, None)
+    left.check(0, None)

@@ -18,7 +18,7 @@ from headway.gossip.inbox import Inbox, MessageWire
 class FakeWire:
     """Fills posted receives with the numbers that a test puts into ``arriving``, until it is closed."""
 
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self, group: Any = None, patience_s: float = 0.0) -> None:
         self.arriving: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self.num_posted = 0
         self.is_released = False
@@ -30,7 +30,7 @@ class FakeWire:
         self.num_posted += 1
         return Pending(None, peer, target.view(torch.uint8))
 
-    def wait_for_ever(self, pending: Pending) -> None:
+    def wait(self, pending: Pending) -> None:
         number = self.arriving.get(timeout=30)
         if number is None:
             self.arriving.put(None)

@@ -25,7 +25,7 @@ def hold_rounds() -> list[float]:
     """Hold one round at the end of a step, one at once in the background, and one on the calling thread."""
     answers = []
     with Executor(timeout_s=20) as executor:
-        transport = BackgroundTransport(Executor(timeout_s=20), timeout_s=20)
+        transport = BackgroundTransport(Executor(timeout_s=20, beside=executor), patience_s=20)
         try:
             transport.start(request_of(executor.rank + 1.0))
             transport.end_step()
@@ -50,7 +50,7 @@ def fail(*_: object) -> torch.Tensor:
 
 
 def fail_in_a_round() -> str:
-    transport = BackgroundTransport(Executor(timeout_s=3), timeout_s=20)
+    transport = BackgroundTransport(Executor(timeout_s=3), patience_s=20)
     try:
         transport.start(request_of(1.0, decide=fail))
         transport.end_step()
@@ -72,7 +72,7 @@ def test_what_fails_in_a_round_is_raised_when_its_result_is_due(pool):
 def wait_in_vain() -> str:
     """Rank 1 never starts the round: the others give up after the time to wait for an answer."""
     executor = Executor(timeout_s=5)
-    transport = BackgroundTransport(executor, timeout_s=0.5)
+    transport = BackgroundTransport(executor, patience_s=0.5)
     try:
         if executor.rank == 1:
             return "was not there"

@@ -1,4 +1,4 @@
-"""The calls of an executor: numbered, watched, with a deadline, and ended by `PeerLost` on all ranks if one is gone.
+"""The calls of an executor: numbered, watched, and ended by `PeerLost` on all ranks if one is gone.
 
 In debug mode ranks also compare what they are about to do before each call.
 """
@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headway.collectives.groups import OwnGroups, native_all_gather
+from headway.collectives.ends import register, unregister
+from headway.collectives.groups import OwnGroups, all_gather, make_gloo_group, wait_for
+from headway.collectives.heartbeats import Heartbeats
 from headway.collectives.watch import Call, Watch
-from headway.collectives.wire import GRACE_S, BrokenWire, Wire, as_broken_wire
+from headway.collectives.wire import FOREVER_S, BrokenWire, Wire, as_broken_wire
 from headway.errors import HeadwayError, MismatchError, PeerLost
 
 _MAX_TIMEOUT_S = 1e9
 _CLOSING_S = 5.0
 """How long a rank that closes waits for the others to do so."""
+_LEAVING_S = 2.0
+"""How long a call that was cut off may take to end."""
 _INTENT_BYTES = 256
 
 
@@ -30,13 +34,21 @@ class Calls:
 
     Args:
         group: The ranks that take part; all by default.
-        timeout_s: How long a call may take.
+        timeout_s: How long a rank may be silent before it counts as lost.
         debug: Whether ranks compare what they are about to do; None leaves it to ``HEADWAY_DEBUG``.
         cpu_only: Whether to make no process group for devices.
+        beside: Other calls among the same ranks, which lend their heartbeats and are closed later. These calls then
+            run in the background, and may wait for any time.
     """
 
     def __init__(
-        self, group: dist.ProcessGroup | None, *, timeout_s: float, debug: bool | None, cpu_only: bool
+        self,
+        group: dist.ProcessGroup | None,
+        *,
+        timeout_s: float,
+        debug: bool | None,
+        cpu_only: bool,
+        beside: Calls | None = None,
     ) -> None:
         if not dist.is_initialized():
             raise ValueError("there is no process group: call torch.distributed.init_process_group first")
@@ -45,23 +57,36 @@ class Calls:
         self.rank = dist.get_rank(group)
         if self.rank < 0:
             raise ValueError("this process is not in the group: make the executor on its ranks only")
+        parent = group or dist.group.WORLD
+        assert parent is not None
         self.num_ranks = dist.get_world_size(group)
         self.others = frozenset(range(self.num_ranks)) - {self.rank}
-        self.deadline = 0.0
-        """When the current call gives up (`time.monotonic`)."""
         self._timeout_s = timeout_s
-        self._global_ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
-        self._groups: OwnGroups | None = OwnGroups(group, timeout_s + GRACE_S, cpu_only=cpu_only)
-        self.wire = Wire(self._groups.cpu)
-        self._watch = Watch(self.wire, self.rank, self.num_ranks)
+        self._global_ranks = dist.get_process_group_ranks(parent)
+        self._groups: OwnGroups | None = OwnGroups(parent, cpu_only=cpu_only)
+        self.patience_s = self._groups.patience_s
+        self.wire = Wire(self._groups.cpu, self.patience_s if beside is None else FOREVER_S)
+        self._owns_heartbeats = beside is None
+        self._heartbeats: Heartbeats = Heartbeats.on(make_gloo_group(parent)) if beside is None else beside._heartbeats
+        self._watch = Watch(
+            self.wire, self._heartbeats, timeout_s, self._global_ranks, is_quiet=not self._owns_heartbeats
+        )
         self._num_calls = 0
+        self._is_calling = False
         self._broken: HeadwayError | None = None
         self._debug = is_debug(debug)
-        _check_same_debug(self._debug, self._groups.cpu, self.num_ranks)
+        register(self)
+        _check_same_debug(self._debug, self._groups, self.num_ranks)
 
     @contextmanager
     def call(
-        self, what: str, tensor: Tensor, waited_for: Callable[[], frozenset[int]], *, kind: str = ""
+        self,
+        what: str,
+        tensor: Tensor,
+        waited_for: Callable[[], frozenset[int]],
+        *,
+        kind: str = "",
+        among: Iterable[int] | None = None,
     ) -> Iterator[OwnGroups]:
         """Make a call; whatever breaks in it raises `PeerLost`, then and in every later call.
 
@@ -70,25 +95,26 @@ class Calls:
             tensor: The payload.
             waited_for: Returns the ranks that this one waits for at the moment.
             kind: What else ranks must agree on.
+            among: The ranks that take part; all by default.
         """
         if self._groups is None:
             raise ValueError("this executor is closed: make a new one")
         if self._broken is not None:
             raise self._broken
         self._num_calls += 1
-        self.deadline = time.monotonic() + self._timeout_s
-        with self._watched(Call(self._num_calls, self.deadline, waited_for), what):
+        taking_part = self.others if among is None else frozenset(among)
+        with self._watched(Call(self._num_calls, what, taking_part, waited_for)):
             if self._debug:
                 intent = f"call {self._num_calls}: {what}{kind}, {tensor.numel()} x {tensor.dtype}"
-                _compare(intent, self._groups.cpu, self.num_ranks)
+                _compare(intent, self._groups, self.num_ranks)
             yield self._groups
 
-    def later(self, what: str, wait: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that waits for the rest of the current call, by its deadline."""
-        call = Call(self._num_calls, self.deadline, lambda: self.others)
+    def later(self, what: str, wait: Callable[[], object]) -> Callable[[], None]:
+        """Return a function that waits for the rest of the current call."""
+        number = self._num_calls
 
         def finish() -> None:
-            with self._watched(call, what):
+            with self._watched(Call(number, what, self.others, lambda: self.others)):
                 wait()
 
         return finish
@@ -108,34 +134,61 @@ class Calls:
         """Close all connections at once, so that no rank waits for this one; every later call raises."""
         if self._broken is None and self._groups is not None:
             self._broken = HeadwayError("an earlier call was interrupted: make a new executor, on all ranks")
-            self.wire.close(self.others)
+            self._watch.leave()
 
     def close(self, *, wait_for_others: bool) -> None:
         """Release threads and process groups; a second call does nothing."""
+        if wait_for_others and self._groups is not None and self._broken is None:
+            wait_for(self._groups.start_barrier(), min(self._timeout_s, _CLOSING_S))
+        self._release()
+
+    def start_leaving(self, deadline: float, *, has_failed: bool) -> Callable[[], None]:
+        """At the end of the process, cut off what is running; return a function that releases everything in time."""
+        if has_failed or self._is_calling:
+            self.abandon()
+        barrier = None if self._groups is None or self._broken is not None else self._groups.start_barrier()
+
+        def finish() -> None:
+            wait_for(barrier, deadline - time.monotonic())
+            self._release()
+
+        return finish
+
+    def _release(self) -> None:
         groups, self._groups = self._groups, None
         if groups is None:
             return
+        unregister(self)
+        self.wire.close(self.others)
+        end = time.monotonic() + _LEAVING_S
+        while self._is_calling and time.monotonic() < end:
+            time.sleep(0.001)  # another thread has yet to come out of torch
         self._watch.close()
-        if wait_for_others and self._broken is None and dist.is_initialized():
-            groups.wait_for_all(min(self._timeout_s, _CLOSING_S))
-        groups.destroy()
         self.wire.release()
+        groups.release()
+        if self._owns_heartbeats:
+            self._heartbeats.close()
 
     @contextmanager
-    def _watched(self, call: Call, what: str) -> Iterator[None]:
+    def _watched(self, call: Call) -> Iterator[None]:
+        self._is_calling = True
         self._watch.begin(call)
         try:
             yield
         except RuntimeError as error:
-            broken = as_broken_wire(error, call.deadline)
+            deadline = max(call.begun, self.wire.waiting_since) + self.wire.patience_s
+            broken = as_broken_wire(error, deadline)
             if broken is None:
                 raise
+            if self._broken is not None:
+                raise self._broken from error  # this rank itself has cut the call off
             missing = self._watch.find_missing(broken, call.waited_for())
-            after_s = self._timeout_s if broken.timed_out else None
-            self._broken = PeerLost([self._global_ranks[rank] for rank in missing], what, after_s)
+            after_s = self.wire.patience_s if broken.timed_out else self._watch.silent_for_s
+            self._broken = PeerLost([self._global_ranks[rank] for rank in missing], call.what, after_s)
             raise self._broken from error
         finally:
             self._watch.end()
+            self._is_calling = False
 
 
 def is_debug(debug: bool | None) -> bool:
@@ -143,22 +196,22 @@ def is_debug(debug: bool | None) -> bool:
     return os.environ.get("HEADWAY_DEBUG", "") not in ("", "0") if debug is None else debug
 
 
-def _check_same_debug(debug: bool, group: dist.ProcessGroup, num_ranks: int) -> None:
+def _check_same_debug(debug: bool, groups: OwnGroups, num_ranks: int) -> None:
     """Raise `ValueError` if only some ranks are in debug mode: they would wait for each other."""
     modes = torch.empty(num_ranks, dtype=torch.uint8)
-    native_all_gather(modes, torch.tensor([debug], dtype=torch.uint8), group)
+    all_gather(modes, torch.tensor([debug], dtype=torch.uint8), groups.cpu)
     if int(modes.sum()) not in (0, num_ranks):
         ranks = torch.nonzero(modes).flatten().tolist()
         raise ValueError(f"debug mode is on for ranks {ranks} only: set HEADWAY_DEBUG or debug= alike on all ranks")
 
 
-def _compare(intent: str, group: dist.ProcessGroup, num_ranks: int) -> None:
+def _compare(intent: str, groups: OwnGroups, num_ranks: int) -> None:
     """Raise `MismatchError` with all ranks' intents unless they are the same."""
     own = torch.zeros(_INTENT_BYTES, dtype=torch.uint8)
     text = intent.encode()[:_INTENT_BYTES]
     own[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     gathered = torch.empty(num_ranks * _INTENT_BYTES, dtype=torch.uint8)
-    native_all_gather(gathered, own, group)
+    all_gather(gathered, own, groups.cpu)
     intents = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in gathered.view(num_ranks, -1)]
     if len(set(intents)) > 1:
         raise MismatchError(intents)

@@ -116,7 +116,6 @@ class ControlRound:
         """Ranks whose replies had arrived before they were read."""
         self._receives: dict[tuple[int, int], Pending] = {}
         self._sends: list[Pending] = []
-        self._deadline = 0.0
         self.waits_for: int | None = None
         if rank == leader:
             self._post_replies(is_last=num_pings == 1)
@@ -129,15 +128,13 @@ class ControlRound:
         """The peers by measured distance, on the leader; first those that may be nearer than measured."""
         return sorted(self._peers, key=lambda peer: (peer not in self._arrived_early, self._round_trips_s[peer]))
 
-    def run(self, decide: Decide, deadline: float, *, ready: Callable[[], None] = lambda: None) -> Tensor:
+    def run(self, decide: Decide, *, ready: Callable[[], None] = lambda: None) -> Tensor:
         """Report, measure latencies and clocks, and return the answer.
 
         Args:
             decide: Called on the leader.
-            deadline: When to give up (`time.monotonic`).
             ready: Called on the leader before the first ping; returns when it is time to send it.
         """
-        self._deadline = deadline
         if self._rank == self._leader:
             ready()
             self._lead(decide)
@@ -210,13 +207,13 @@ class ControlRound:
 
     def _settle(self) -> None:
         for pending in self._sends:
-            self._wire.wait(pending, self._deadline)
+            self._wire.wait(pending)
         self._sends.clear()
 
     def _wait(self, peer: int, tag: int) -> float:
         """Wait for a message; return when it was received."""
         self.waits_for = peer
-        self._wire.wait(self._receives[peer, tag], self._deadline)
+        self._wire.wait(self._receives[peer, tag])
         received = time.perf_counter()
         self.waits_for = None
         return received

@@ -1,156 +1,290 @@
 """Who is missing? Ranks that wait in vain tell each other, so that all of them name the same lost ranks.
 
-A rank that loses its connection to a peer, or is past its deadline, sends every other rank a *notice*: which ranks it
-waits for. A rank that gets one while it waits itself answers with its own. Missing are all ranks that are waited for,
-except those that sent a notice: these are alive, and wait too. A rank that is busy elsewhere does not answer, and
-rightly counts as missing.
+A rank that waits for long asks those it waits for whether they are there (see `heartbeats`). One whose connections are
+closed is lost at once, one that stays silent for ``timeout_s`` is lost then; one that answers is waited for as long as
+torch would wait, since it may be busy, and the log says so.
+
+A rank that finds another one lost sends every rank a *notice* with all it knows to be lost, and closes its connections;
+a rank that gets one while it waits does the same. Where all ranks answer, but nothing moves for as long as torch waits,
+notices say which ranks each waits for. Missing are then all ranks that are waited for, except those that sent a notice:
+these wait too. The same holds where a connection breaks and nobody knows why.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
-from headway.collectives.lanes import SERVICE_LANE, tag
-from headway.collectives.wire import GRACE_S, BrokenWire, Pending, Wire
+from headway.collectives.groups import GRACE_S
+from headway.collectives.heartbeats import Heartbeats
+from headway.collectives.wire import BrokenWire, Pending, Wire
 
-_TICK_S = 0.1
-_NOTICE_TAG = tag(SERVICE_LANE, 1)
-_WAITED_FOR, _GONE = 1, 2
+_LOGGER = logging.getLogger("headway")
+_WAITED_FOR, _LOST, _SILENT = 1, 2, 3
+"""What a notice says of a rank; one that is silent is lost, too."""
 _CALLS_APART = 2
 """How many calls a rank may be ahead of one that waits: the root of a broadcast is done when it has sent."""
+_FINAL = 1 << 62
+"""In place of a call's number: the sender makes no more calls, so this notice never gets old."""
+_ASKING = 0.25
+"""How often ranks are asked, as a fraction of the time without an answer after which they are lost."""
+_LONGEST_BEFORE_ASKING_S = 1.0
+_SUSPICIOUS = 0.5
+"""Once a rank is silent for this fraction of the time, all are asked: ranks lost together are named together."""
+_SETTLING_S = 0.05
+_MOMENT_S, _MOMENTS_PER_PROBE = 0.01, 10
+_FIRST_LOG_S, _LOG_GROWTH = 10.0, 3
 
 
 @dataclass(frozen=True)
 class Call:
-    """A running collective: its number (from 1), its deadline, and a function that returns the ranks it waits for."""
+    """A running collective.
+
+    Args:
+        number: Its number, from 1.
+        what: What it is, in words.
+        among: The ranks that take part.
+        waited_for: Returns the ranks that this one waits for at the moment.
+        begun: When it began (`time.monotonic`).
+    """
 
     number: int
-    deadline: float
+    what: str
+    among: frozenset[int]
     waited_for: Callable[[], frozenset[int]]
+    begun: float = field(default_factory=time.monotonic)
 
 
 class Watch:
-    """Keeps a receive for a notice posted from every peer, and a thread that sends notices when a call is late.
+    """Judges, on the thread of the heartbeats, whether the ranks that a call waits for are lost.
 
     Args:
-        wire: Carries the notices.
-        rank: This rank.
-        num_ranks: The size of the group.
+        wire: Carries the calls; closed where one of them must end.
+        heartbeats: Asks ranks whether they are there, and carries the notices.
+        timeout_s: How long a rank may be silent.
+        names: The names of ranks in the log: their numbers among all processes.
+        is_quiet: Whether to log nothing, since calls wait for long in any case.
     """
 
-    def __init__(self, wire: Wire, rank: int, num_ranks: int) -> None:
+    def __init__(
+        self, wire: Wire, heartbeats: Heartbeats, timeout_s: float, names: list[int], *, is_quiet: bool = False
+    ) -> None:
         self._wire = wire
-        self._rank = rank
-        self._peers = [peer for peer in range(num_ranks) if peer != rank]
-        # One row per peer: what its notice says of each rank (_WAITED_FOR, _GONE), then the number of its call.
-        self._notices = torch.zeros(num_ranks, num_ranks + 1, dtype=torch.int64)
-        self._receives: dict[int, Pending] = {}
+        self._heartbeats = heartbeats
+        self._rank, self._peers = heartbeats.rank, heartbeats.peers
+        self._timeout_s = timeout_s
+        self._names = names
+        self._is_quiet = is_quiet
+        # Two rows per peer, since its last notice may follow one about a call: what the notice says of each rank
+        # (_WAITED_FOR, ...), then the number of the call.
+        self._notices = torch.zeros(2, len(names), len(names) + 1, dtype=torch.int64)
+        self._receives: dict[tuple[int, int], Pending] = {}
         self._sends: list[Pending] = []
-        self._call = Call(0, math.inf, frozenset)
-        self._is_waiting = False
+        self._call = Call(0, "", frozenset(), frozenset)
+        self._lost: frozenset[int] = frozenset()
+        """The ranks that this one has found to be lost."""
+        self._silent: frozenset[int] = frozenset()
+        """Those of them that are lost because they did not answer."""
+        self._unreachable: frozenset[int] = frozenset()
+        """The ranks that a notice could not be sent to; a call may well go on without them."""
+        self._has_notices = False
+        self._has_closed = False
         self._last_notice = 0
         """The number of the call that the last notice was about."""
-        self._unreachable: frozenset[int] = frozenset()
+        self._next_log_s = _FIRST_LOG_S
         self._sending = threading.Lock()
-        self._closing = threading.Event()
+        self.is_waiting = False
+        self._channel = heartbeats.open_channel(self._tick, lambda: self.is_waiting)
+        self._tags = heartbeats.notice_tags(self._channel)
         self._post()
-        self._thread = threading.Thread(target=self._keep_watch, name="headway-watch", daemon=True)
-        self._thread.start()
 
     def begin(self, call: Call) -> None:
         """Watch a call; forget notices about earlier calls, which succeeded in the end."""
         self._call = call
-        if bool(self._notices[:, -1].any()):
+        self._next_log_s = _FIRST_LOG_S
+        if self._has_notices:
             self._post()
-        self._is_waiting = True
+        self.is_waiting = True
 
     def end(self) -> None:
         """Stop watching the call."""
-        self._is_waiting = False
+        self.is_waiting = False
 
     def find_missing(self, broken: BrokenWire, waited_for: Iterable[int]) -> frozenset[int]:
         """Return the missing ranks after a wait has failed; then close all connections, so that no rank waits for us.
 
         An empty set means that all other ranks are there, and have given up on this one.
         """
-        gone = frozenset() if broken.peer is None or broken.timed_out else frozenset([broken.peer])
+        self.is_waiting = False
+        own = frozenset(waited_for)
         if not broken.timed_out:
-            self._send_notice(waited_for=gone or frozenset(waited_for), gone=gone)
-            gone |= self._unreachable
-            self._wait_for_notices(gone)
-        self._wire.close(peer for peer in self._peers if peer not in gone)
+            own = own if broken.peer is None else frozenset([broken.peer])
+            self._settle(own)
+            self._send_notice(waited_for=own, lost=self._lost)
+            self._lost |= self._unreachable
+            self._wait_for_notices()
+            self._send_notice(waited_for=own, lost=self._lost)
+        self._wire.close(self._peers)
         alive = self._notifiers()
-        known = (gone | self._reported_as(_GONE)) - alive - {self._rank}
-        if known:
-            return known
-        own = gone or frozenset(waited_for)
+        lost = (self._lost | self._reported_as(_LOST)) - alive - {self._rank}
+        if lost:
+            return lost
         missed = own | self._reported_as(_WAITED_FOR)
         came_late = self._rank in missed and not broken.timed_out
         missing = missed - alive - {self._rank}
         return missing if missing or came_late else own
 
-    def close(self) -> None:
-        """End the thread."""
-        self._closing.set()
-        self._thread.join()
+    @property
+    def silent_for_s(self) -> float | None:
+        """How long ranks were silent, if any of those that are lost were."""
+        return self._timeout_s if self._silent | self._reported_as(_SILENT) else None
 
-    def _keep_watch(self) -> None:
-        while not self._closing.wait(_TICK_S):
-            call = self._call
-            is_asked = bool((self._notices[:, -1] >= max(call.number, 1)).any())
-            if self._is_waiting and (is_asked or time.monotonic() > call.deadline):
-                self._send_notice(waited_for=call.waited_for(), gone=frozenset())
+    def leave(self) -> None:
+        """Tell all ranks that this one makes no more calls, and close the connections."""
+        self._send_notice(waited_for=frozenset(), lost=frozenset([self._rank]))
+        self._wire.close(self._peers)
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._heartbeats.close_channel(self._channel)
+        self._call = Call(0, "", frozenset(), frozenset)  # the last one may hold what keeps connections open
+        self._receives.clear()
+        self._sends.clear()
+
+    def _tick(self, now: float) -> None:
+        """Look after the running call, if there is one."""
+        call = self._call
+        self._has_notices = bool(self._notices[..., -1].any())
+        if not self.is_waiting:
+            return
+        since = max(call.begun, self._wire.waiting_since)
+        waited_for = call.waited_for() - {self._rank}
+        if now - since > min(_ASKING * self._timeout_s, _LONGEST_BEFORE_ASKING_S):
+            self._judge(waited_for, now, now - since)
+        if self._lost or self._senders(_FINAL) & call.among:
+            self._give_up(waited_for)
+        elif self._senders(max(call.number, 1)) or now > since + self._wire.patience_s:
+            self._send_notice(waited_for=waited_for, lost=frozenset())
+
+    def _give_up(self, waited_for: frozenset[int]) -> None:
+        """End the call, which then finds out who is missing; all ranks do so."""
+        self._send_notice(waited_for=waited_for, lost=self._lost)
+        if not self._has_closed:
+            self._has_closed = True
+            self._wire.close(self._peers)
+
+    def _judge(self, waited_for: frozenset[int], now: float, waited_s: float) -> None:
+        """Ask the ranks that are waited for, and find out which are lost."""
+        heartbeats, timeout_s = self._heartbeats, self._timeout_s
+        heartbeats.ask(waited_for, _ASKING * timeout_s, now)
+        silent_s = max((heartbeats.silence_s(peer, now) for peer in waited_for), default=0.0)
+        if silent_s > _SUSPICIOUS * timeout_s:
+            heartbeats.ask(self._peers, _ASKING * timeout_s, now)
+        if math.isinf(silent_s) or silent_s > timeout_s < waited_s:
+            least_s = _ASKING * timeout_s
+            silences_s = {peer: heartbeats.silence_s(peer, now) for peer in self._peers}
+            self._silent = frozenset(peer for peer, each_s in silences_s.items() if least_s < each_s < math.inf)
+            self._lost = self._silent | {peer for peer, each_s in silences_s.items() if math.isinf(each_s)}
+        elif waited_s > self._next_log_s and not self._is_quiet:
+            self._log(waited_for, waited_s)
+
+    def _log(self, waited_for: frozenset[int], waited_s: float) -> None:
+        """Say which ranks are alive, but have not come to this call."""
+        busy = sorted(peer for peer in waited_for if self._heartbeats.is_waiting(peer, self._channel) is False)
+        if busy:
+            self._next_log_s *= _LOG_GROWTH
+            _LOGGER.warning(
+                "rank %d has waited %.0f s for %s in %s: alive, but busy elsewhere; given up after %.0f s",
+                self._names[self._rank],
+                waited_s,
+                ranks_in_words(self._names[peer] for peer in busy),
+                self._call.what,
+                self._wire.patience_s,
+            )
+
+    def _settle(self, suspects: frozenset[int]) -> None:
+        """Find out which ranks are gone for good: their other connections break at about the same time."""
+        end = time.monotonic() + _SETTLING_S
+        while suspects and not self._lost and time.monotonic() < end:
+            self._lost = frozenset(peer for peer in suspects if not self._heartbeats.is_connected(peer))
+            time.sleep(_MOMENT_S)
 
     def _post(self) -> None:
-        """Post a receive for a notice from every peer, except those whose notice is about this call."""
-        for peer in self._peers:
-            number = int(self._notices[peer, -1])
-            if peer in self._receives and (number == 0 or number >= self._call.number - _CALLS_APART):
-                continue
-            self._notices[peer] = 0
-            with contextlib.suppress(BrokenWire):  # a peer that is gone is noticed when it is needed
-                self._receives[peer] = self._wire.receive(self._notices[peer], peer, _NOTICE_TAG)
+        """Post receives for the notices of every peer, except those that are about this call."""
+        for kind, tag in enumerate(self._tags):
+            for peer in self._peers:
+                number = int(self._notices[kind, peer, -1])
+                if (kind, peer) in self._receives and (number == 0 or number >= self._call.number - _CALLS_APART):
+                    continue
+                self._notices[kind, peer] = 0
+                with contextlib.suppress(BrokenWire):  # a peer that is gone is noticed when it is needed
+                    target = self._notices[kind, peer]
+                    self._receives[kind, peer] = self._heartbeats.wire.receive(target, peer, tag)
 
-    def _send_notice(self, *, waited_for: frozenset[int], gone: frozenset[int]) -> None:
-        """Send a notice to all peers, once per call, and remember which of them cannot be reached."""
+    def _send_notice(self, *, waited_for: frozenset[int], lost: frozenset[int]) -> None:
+        """Send a notice to all peers, once per call; one that names lost ranks is the last."""
+        number = _FINAL if lost else self._call.number
         with self._sending:
-            if self._last_notice == self._call.number:
+            if self._last_notice >= number:
                 return
-            self._last_notice = self._call.number
-        notice = torch.zeros(self._notices.shape[1], dtype=torch.int64)
-        notice[-1] = self._call.number
+            self._last_notice = number
+        notice = torch.zeros(self._notices.shape[-1], dtype=torch.int64)
         notice[list(waited_for)] = _WAITED_FOR
-        notice[list(gone)] = _GONE
+        notice[list(lost)] = _LOST
+        notice[list(lost & self._silent)] = _SILENT
+        notice[-1] = number
         for peer in self._peers:
             try:
-                self._sends.append(self._wire.send(self._wire.as_bytes(notice), peer, _NOTICE_TAG))
+                pending = self._heartbeats.wire.send(self._wire.as_bytes(notice), peer, self._tags[number == _FINAL])
             except BrokenWire:
                 self._unreachable |= {peer}
+            else:
+                self._sends.append(pending)
 
-    def _wait_for_notices(self, gone: frozenset[int]) -> None:
-        """Give all ranks that are not known to be gone time to answer; a rank outside of a call will not."""
-        end = time.monotonic() + GRACE_S
-        while time.monotonic() < end:
-            if frozenset(self._peers) <= self._notifiers() | self._reported_as(_GONE) | gone:
+    def _wait_for_notices(self) -> None:
+        """Give all ranks that are not known to be lost time to answer; a rank outside of a call will not."""
+        for moment in range(int(GRACE_S / _MOMENT_S)):
+            if moment % _MOMENTS_PER_PROBE == 0:
+                self._lost |= {peer for peer in self._unsettled() if not self._heartbeats.is_connected(peer)}
+            if not self._unsettled():
                 return
-            time.sleep(_TICK_S / 10)
+            time.sleep(_MOMENT_S)
 
-    def _current(self) -> Tensor:
-        """Return which notices are about the current call, or one near it: peers may be behind or ahead."""
-        return self._notices[:, -1] >= max(self._call.number - _CALLS_APART, 1)
+    def _unsettled(self) -> frozenset[int]:
+        return frozenset(self._peers) - self._notifiers() - self._reported_as(_LOST) - self._lost
+
+    def _senders(self, number: int) -> frozenset[int]:
+        """Return the ranks that sent a notice about this call or a later one."""
+        return frozenset(torch.nonzero((self._notices[..., -1] >= number).any(dim=0)).flatten().tolist())
+
+    @property
+    def _oldest(self) -> int:
+        """The oldest call of which a notice matters: peers may be behind or ahead."""
+        return max(self._call.number - _CALLS_APART, 1)
 
     def _notifiers(self) -> frozenset[int]:
-        return frozenset(torch.nonzero(self._current()).flatten().tolist())
+        """Return the ranks whose notices say that they are there; one that leaves says so of itself."""
+        left = frozenset(peer for peer in self._peers if bool((self._notices[:, peer, peer] >= _LOST).any()))
+        return self._senders(self._oldest) - left
 
     def _reported_as(self, state: int) -> frozenset[int]:
         """Return the ranks of which any notice says this, or worse."""
-        states = self._notices[self._current(), :-1]
+        states = self._notices[self._notices[..., -1] >= self._oldest][:, :-1]
         return frozenset(torch.nonzero((states >= state).any(dim=0)).flatten().tolist())
+
+
+def ranks_in_words(ranks: Iterable[int]) -> str:
+    """Return ranks as part of a sentence.
+
+    >>> ranks_in_words([3]), ranks_in_words([0, 2])
+    ('rank 3', 'ranks 0, 2')
+    """
+    listed = list(ranks)
+    return f"rank{'s' * (len(listed) > 1)} {', '.join(map(str, listed))}"

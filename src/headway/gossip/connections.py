@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
+import time
 import zlib
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from headway.collectives import Executor
-from headway.collectives.groups import OwnGroups
+from headway.collectives.ends import register, unregister
+from headway.collectives.groups import OwnGroups, wait_for
 from headway.gossip.inbox import MessageWire
 
-_PATIENCE_S = 5.0
+_PATIENCE_S, _LEAVING_S = 5.0, 1.0
 _BROADCAST = "scatter_gather"
 _LATE = 3
 """Timeouts to wait for what all ranks do together: some may first have to give up a lost neighbour."""
@@ -33,9 +35,11 @@ class Connections:
         self.all_ranks_timeout_s = _LATE * timeout_s
         self.executor = Executor(group, timeout_s=self.all_ranks_timeout_s, debug=False, scratch_bytes=0, cpu_only=True)
         self.rank, self.num_ranks = self.executor.rank, self.executor.num_ranks
-        self._groups: list[OwnGroups] | None = [OwnGroups(group, timeout_s, cpu_only=True) for _ in range(2)]
+        parent = group or dist.group.WORLD
+        assert parent is not None
+        self._groups: list[OwnGroups] | None = [OwnGroups(parent, cpu_only=True) for _ in range(2)]
         self.wire, self.note_wire = (MessageWire(each.cpu, self.rank, self.num_ranks) for each in self._groups)
-        atexit.register(self._leave)
+        register(self)
 
     def check_agreement(self, what: str, number: int) -> None:
         """Raise on all ranks if a number is not the same on all."""
@@ -61,29 +65,34 @@ class Connections:
 
     def close(self, patience_s: float = _PATIENCE_S) -> None:
         """Wait, for a while, until all ranks are here; then end threads and connections."""
-        groups, self._groups = self._groups, None
-        if groups is None:
-            return
-        atexit.unregister(self._leave)
-        groups[0].wait_for_all(patience_s)
-        self.cut()
-        self.executor.close()
-        for each in groups:
-            each.destroy()
-        self._release()
+        if self._groups is not None:
+            wait_for(self._groups[0].start_barrier(), patience_s)
+            self._release(_PATIENCE_S)
+            self.executor.close()
 
     def cut(self) -> None:
         """Close the connections to all ranks at once, without waiting for them."""
         self.wire.cut()
         self.note_wire.cut()
 
-    def _leave(self) -> None:
-        """At the end of the process, let no thread wait in torch: it would not outlive the interpreter."""
-        self._groups = None
-        self.cut()
-        self._release()
-        self.executor.leave()
+    def start_leaving(self, deadline: float, *, has_failed: bool) -> Callable[[], None]:
+        """At the end of the process, let all ranks come to it; return a function that ends threads and connections."""
+        barrier = None if self._groups is None or has_failed else self._groups[0].start_barrier()
 
-    def _release(self) -> None:
-        self.wire.release(_PATIENCE_S)
-        self.note_wire.release(_PATIENCE_S)
+        def finish() -> None:
+            wait_for(barrier, deadline - time.monotonic())
+            self._release(_LEAVING_S)
+
+        return finish
+
+    def _release(self, patience_s: float) -> None:
+        """Close everything, and wait for the threads that have been waiting; a second call does nothing."""
+        groups, self._groups = self._groups, None
+        if groups is None:
+            return
+        unregister(self)
+        self.cut()
+        self.wire.release(patience_s)
+        self.note_wire.release(patience_s)
+        for each in groups:
+            each.release()

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headway.collectives.wire import BrokenWire, Pending, Wire
+from headway.collectives.wire import FOREVER_S, BrokenWire, Pending, Wire
 
 _MOST_NOTES = 256
 """Notes kept for each peer until they have left; far more than are sent before a silent peer is given up."""
@@ -78,7 +78,7 @@ class Inbox:
     def _receive_all(self) -> None:
         while (pending := self._posted.get()) is not None:
             try:
-                self._wire.wait_for_ever(pending)
+                self._wire.wait(pending)
             except RuntimeError as error:
                 self._arrived.put(error)
                 return
@@ -100,11 +100,12 @@ class MessageWire:
     """
 
     def __init__(self, group: dist.ProcessGroup, rank: int, num_ranks: int) -> None:
-        self._wire = Wire(group)
+        self._wire = Wire(group, FOREVER_S)
         self._peers = [peer for peer in range(num_ranks) if peer != rank]
         self._notes: dict[int, deque[Pending]] = {peer: deque(maxlen=_MOST_NOTES) for peer in self._peers}
         self._inboxes: list[Inbox] = []
-        self._is_cut = False
+        self.is_cut = False
+        """Whether all connections are closed: nothing more is sent."""
 
     def open_inbox(self, peer: int, tag: int, *, keeps_arrivals: bool = True) -> Inbox:
         """Return the one inbox for what a peer sends with a tag."""
@@ -117,7 +118,7 @@ class MessageWire:
 
         Returns None if the connection is gone: the inbox of that peer reports it.
         """
-        if self._is_cut:
+        if self.is_cut:
             return None
         try:
             return self._wire.send(message, peer, tag)
@@ -132,7 +133,7 @@ class MessageWire:
 
     def cut(self) -> None:
         """Close all connections, so that no thread waits in torch any more, here or on other ranks."""
-        self._is_cut = True
+        self.is_cut = True
         self._wire.close(self._peers)
         for inbox in self._inboxes:
             inbox.close()
@@ -142,4 +143,7 @@ class MessageWire:
         deadline = time.monotonic() + timeout_s
         for inbox in self._inboxes:
             inbox.join(max(deadline - time.monotonic(), 0.0))
+        self._inboxes.clear()
+        for notes in self._notes.values():
+            notes.clear()
         self._wire.release()

@@ -146,7 +146,7 @@ class Heartbeats:
         self._is_over.set()
 
     def _beat(self) -> None:
-        while not self._is_over.wait(self._interval_s):
+        while not self._is_over.wait(self._interval_s) and not self._wire.is_cut:
             for rank in self._inboxes:
                 if self._is_due(rank):
                     self._wire.send_note(torch.zeros(4, dtype=torch.uint8), rank, _HEARTBEAT_TAG)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import threading
 import time
@@ -14,9 +13,11 @@ import torch
 from torch import Tensor
 
 from headway.collectives import Executor, RankReports
+from headway.collectives.ends import register, unregister
 from headway.exchange import Engine
 
-_LEAVING_S = 2.0
+_CLOSING_S, _LEAVING_S = 5.0, 1.0
+"""How long a round that is under way may take to end, when training or the process is over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,16 +93,16 @@ class BackgroundTransport:
 
     Args:
         executor: Runs the rounds, and nothing else; closed with the transport.
-        timeout_s: How long to wait for an answer that is due.
+        patience_s: How long to wait for an answer that is due, if all ranks are alive.
     """
 
-    def __init__(self, executor: Executor, timeout_s: float) -> None:
+    def __init__(self, executor: Executor, patience_s: float) -> None:
         self._executor = executor
-        self._timeout_s = timeout_s
+        self._patience_s = patience_s
         self._engine = Engine("headway-control")
         self._step_is_over = threading.Event()
         self._answer = torch.zeros(0)
-        atexit.register(self._leave)
+        register(self)
 
     def start(self, request: RoundRequest) -> None:
         self._step_is_over.clear()
@@ -128,7 +129,7 @@ class BackgroundTransport:
     def result(self) -> Tensor:
         self._step_is_over.set()
         try:
-            self._engine.drain(self._timeout_s)
+            self._engine.drain(self._patience_s)
         except TimeoutError:
             self.abandon()
             self._engine.drain()
@@ -138,17 +139,19 @@ class BackgroundTransport:
         self._step_is_over.set()
         self._executor.abandon()
 
-    def _leave(self) -> None:
-        """At the end of the process, let a round that is under way end, without waiting long for it."""
+    def start_leaving(self, deadline: float, *, has_failed: bool) -> Callable[[], None]:
+        """At the end of the process, let a round that is under way end, unless the script has failed."""
         self._step_is_over.set()
-        with contextlib.suppress(Exception):
-            self._engine.drain(_LEAVING_S)
+        if not has_failed:
+            with contextlib.suppress(Exception):
+                self._engine.drain(min(_LEAVING_S, max(deadline - time.monotonic(), 0.0)))
+        return lambda: None
 
     def close(self) -> None:
-        atexit.unregister(self._leave)
+        unregister(self)
         self._step_is_over.set()
         try:
-            self._engine.drain(self._timeout_s)
+            self._engine.drain(_CLOSING_S)
         except Exception:  # a rank that is busy or gone must not keep this one waiting
             self._executor.abandon()
         self._engine.close()

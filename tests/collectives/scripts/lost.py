@@ -1,7 +1,7 @@
 """One rank of a collective in which something goes wrong; prints what it saw as a line of JSON.
 
-lost.py STORE RANK NUM_RANKS COLLECTIVE ALGORITHM FATE: after a few successful calls rank 1 dies, stops, comes late,
-dies while rank 3 is busy, or comes just in time and dies later.
+lost.py STORE RANK NUM_RANKS COLLECTIVE ALGORITHM FATE: after a few successful calls rank 1 dies, stops, resumes
+after it has stopped, dies while rank 3 is busy, or comes just in time and dies later.
 """
 
 from __future__ import annotations
@@ -43,15 +43,27 @@ def meet_fate(fate: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif fate == "stops":
         os.kill(os.getpid(), signal.SIGSTOP)
-    elif fate == "late":
-        time.sleep(TIMEOUT_S + 3)
+    elif fate == "resumes":
+        stop_for(TIMEOUT_S + 3)
+
+
+def stop_for(seconds: float) -> None:
+    """Stop this process until a child lets it go on."""
+    process = os.getpid()
+    if os.fork() == 0:
+        time.sleep(seconds)
+        os.kill(process, signal.SIGCONT)
+        os._exit(0)
+    os.kill(process, signal.SIGSTOP)
 
 
 def just_in_time(executor: Executor, collective: str, algorithm: str) -> None:
-    """Come so late that all others send notices, but none gives up."""
+    """Come so late that all others send notices, since torch would not wait any longer, but none gives up."""
+    executor._calls.wire.patience_s = TIMEOUT_S
     if executor.rank == VICTIM:
         time.sleep(TIMEOUT_S + 0.4)
     call(executor, collective, algorithm)
+    executor._calls.wire.patience_s = executor.patience_s
 
 
 def main(store: str, rank: int, num_ranks: int, collective: str, algorithm: str, fate: str) -> None:

@@ -1,0 +1,54 @@
+"""The end of the process: what is still open then is closed, however the script ends.
+
+A thread that is inside torch when the interpreter goes makes the process abort or hang, and with it the script's exit
+code is lost. So connections are cut first, which brings all threads out of torch. Where a script just ends, or has
+destroyed torch's process group before, ranks wait a moment for each other: the last messages may still be on their way.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+_LEAVING_S = 2.0
+"""How long a process that ends waits for the other ranks."""
+
+
+class Closable(Protocol):
+    """What has connections."""
+
+    def start_leaving(self, deadline: float, *, has_failed: bool) -> Callable[[], None]:
+        """Begin to close; return a function that does the rest. Both are over by the deadline (`time.monotonic`)."""
+
+
+_open: dict[Closable, int] = {}
+"""What is open, oldest first, and the process that has opened it: a forked one must leave it alone."""
+
+
+def register(closable: Closable) -> None:
+    """Close this when the process ends."""
+    _open[closable] = os.getpid()
+
+
+def unregister(closable: Closable) -> None:
+    """Forget what has been closed."""
+    _open.pop(closable, None)
+
+
+@atexit.register
+def _leave() -> None:
+    has_failed = getattr(sys, "last_value", None) is not None
+    ours = [closable for closable, process in reversed(_open.items()) if process == os.getpid()]
+    deadline = time.monotonic() + _LEAVING_S
+    finishing = []
+    for closable in ours:
+        with contextlib.suppress(Exception):  # the others must be closed too
+            finishing.append(closable.start_leaving(deadline, has_failed=has_failed))
+    for finish in finishing:
+        with contextlib.suppress(Exception):
+            finish()
