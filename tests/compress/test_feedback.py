@@ -128,6 +128,38 @@ def test_the_gain_is_that_of_what_was_sent(name):
     assert 0.3 < compressed.gain < 1
 
 
+@each
+@pytest.mark.parametrize("kind", ["normal", "heavy"])
+def test_the_gain_is_one_minus_the_error_over_the_gradient(name, kind):
+    """For every compressor, in every step, and however much there is in the residual."""
+    shape = SHAPES["two blocks"]
+    compressor, memory = COMPRESSORS[name](shape), BucketMemory(shape)
+    for step in range(3):
+        gradient = GRADIENTS[kind](shape.numel) * (step + 1)
+        total = (memory.residual + gradient).double()
+        compressed = ErrorFeedback(compressor).compress(gradient, memory, step)
+        error = total - decoded(compressor, compressed.message, shape, step).double()
+        expected = 1 - float(error.square().sum() / total.square().sum())
+        assert compressed.gain == pytest.approx(expected, abs=1e-4)
+        assert compressed.gain <= 1
+
+
+def test_codes_that_lose_more_than_there_is_have_a_negative_gain():
+    """The energy of what is sent would tell the contrary: here it is twice that of the gradient."""
+    gradient = torch.randn(2048, generator=torch.Generator().manual_seed(0))
+    gradient[0] = 70.0
+    compressed = ErrorFeedback(StochasticQuantizer(bits=4)).compress(gradient, BucketMemory(Shape((2048,))), 1)
+    assert compressed.gain < -0.5
+
+
+def test_huge_finite_gradients_are_finite():
+    """Their norm is not, in float32."""
+    for compressor in (TopK(0.5), StochasticQuantizer(bits=8)):
+        compressed = ErrorFeedback(compressor).compress(torch.full((100,), 1e30), BucketMemory(Shape((100,))), 1)
+        assert compressed.is_finite
+        assert 0.4 < compressed.gain <= 1
+
+
 def test_a_gain_of_nothing_is_one_and_of_inf_unknown():
     assert gain_of(torch.zeros(3), torch.zeros(3)) == 1.0
     assert math.isnan(gain_of(torch.tensor([math.inf]), torch.zeros(3)))

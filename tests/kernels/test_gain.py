@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from headway.kernels import GAIN_RATIOS, device, gain_curve
 from tests.kernels.data import gaussian, heavy_tailed, mostly_zero
@@ -54,7 +55,37 @@ def test_between_grid_points():
         curve.at(2)
 
 
-def test_torch_operations_agree():
-    x = heavy_tailed(20_000)
-    np.testing.assert_allclose(device.gain_curve(x).gains, _true_gains(x), rtol=1e-9)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_torch_operations_agree(dtype, monkeypatch):
+    """The path of accelerators counts into the same bins, chunk by chunk."""
+    monkeypatch.setattr(device, "CHUNK", 1000)
+    x = torch.cat([heavy_tailed(20_001), torch.tensor([np.inf, np.nan])]).to(dtype)
+    curve, expected = device.gain_curve(x), gain_curve(x)
+    np.testing.assert_allclose(curve.gains, expected.gains, rtol=1e-12)
+    assert curve.energy == pytest.approx(expected.energy, rel=1e-12)
     assert (device.gain_curve(torch.zeros(10)).gains == 1).all()
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the largest tensor that operations make, other than views of what is given."""
+
+    def __init__(self, given: torch.Tensor) -> None:
+        super().__init__()
+        self._given = given.untyped_storage().data_ptr()
+        self.num_bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for each in made if isinstance(made, (tuple, list)) else [made]:
+            if isinstance(each, torch.Tensor) and each.untyped_storage().data_ptr() != self._given:
+                self.num_bytes = max(self.num_bytes, each.nbytes)
+        return made
+
+
+def test_torch_operations_take_room_for_a_chunk(monkeypatch):
+    """And not for a copy of the gradient in float64, its squares, their order and their sums."""
+    monkeypatch.setattr(device, "CHUNK", 1 << 14)
+    x = heavy_tailed(1 << 18)
+    with LargestTensor(x) as largest:
+        device.gain_curve(x)
+    assert largest.num_bytes <= 8 * (1 << 15)  # a chunk in float64, or the bins

@@ -1,3 +1,4 @@
+import contextlib
 import copy
 
 import numpy as np
@@ -197,7 +198,7 @@ def test_gain_curves_count_into_the_same_bins(dtype, numel):
     expected_sum = Memory(numel, residual=residual.clone())
     expected_sum.accumulate(gradient)
     counts = radix.new_counts()
-    feedback.accumulate_and_count_both(residual.numpy(), flat_raw(gradient), counts)
+    feedback.accumulate_and_count_both(residual.numpy(), flat_raw(gradient), residual.numpy()[:0], counts)
     for column, x in enumerate((flat_float32(gradient), expected_sum.residual.numpy())):
         expected = radix.new_counts()
         radix.count(x, expected)
@@ -345,3 +346,63 @@ def test_buffers_are_kept_between_steps():
     before = copy.copy(memory._buffers.__dict__)
     memory.select(gaussian(30_000, seed=99), 300)
     assert all(memory._buffers.__dict__[name] is array for name, array in before.items())
+
+
+def _undo_buffer(gradient, where):
+    """The gradient itself, or room of its own; where the gradient is narrower there is no choice."""
+    return gradient if where == "gradient" else torch.empty(gradient.numel())
+
+
+UNDO = [(torch.float32, "gradient"), (torch.float32, "apart"), (torch.float16, "apart"), (torch.bfloat16, "apart")]
+
+
+@pytest.mark.parametrize(("dtype", "where"), UNDO)
+@pytest.mark.parametrize("numel", [1, 255, 256, 2049, 20_000])
+def test_a_step_that_saves_the_residual_does_the_same(dtype, where, numel, threads):
+    """By every path: without a threshold, with one that holds, and with one that does not."""
+    memory, plain, k = Memory(numel), Memory(numel), _k(numel, 0.01)
+    for step, scale in enumerate([1.0, 1.0, 1.0, 1e-6, 1e3]):
+        gradient = (gaussian(numel, seed=step) * scale).to(dtype)
+        before, undo = memory.residual.clone(), _undo_buffer(gradient, where)
+        expected = plain.select(gradient, k)
+        selection = memory.select(gradient, k, undo=undo)
+        assert torch.equal(selection.indices, expected.indices)
+        assert same_bits(selection.values, expected.values)
+        assert same_bits(memory.residual, plain.residual)
+        assert same_bits(undo, before)
+
+
+@pytest.mark.parametrize(("dtype", "where"), UNDO)
+@pytest.mark.parametrize("path", ["loops", "torch operations"])
+def test_adding_saves_the_residual_too(dtype, where, path, threads, monkeypatch):
+    monkeypatch.setattr(device, "CHUNK", 1000)
+    for add in (Memory.accumulate, Memory.accumulate_with_gain_curves):
+        before, gradient = heavy_tailed(5003, seed=1), spikes_of_every_kind(5003).to(dtype)
+        memory, plain = Memory(5003, residual=before.clone()), Memory(5003, residual=before.clone())
+        plain.accumulate(gradient)
+        undo = _undo_buffer(gradient, where)
+        with torch_operations() if path == "torch operations" else contextlib.nullcontext():
+            add(memory, gradient, undo=undo)
+        assert same_bits(memory.residual.nan_to_num(7.0), plain.residual.nan_to_num(7.0))
+        assert same_bits(undo, before)
+        assert memory.has_nonfinite
+
+
+@pytest.mark.parametrize("path", ["loops", "torch operations"])
+def test_a_gradient_that_has_been_added_is_not_added_again(path, threads):
+    memory, plain = Memory(5003), Memory(5003)
+    with torch_operations() if path == "torch operations" else contextlib.nullcontext():
+        for step in range(4):
+            gradient = gaussian(5003, seed=step)
+            memory.accumulate(gradient)
+            memory.accumulate(None)
+            selection, expected = memory.select(None, 50), plain.select(gradient, 50)
+            assert torch.equal(selection.indices, expected.indices)
+            assert same_bits(memory.residual, plain.residual)
+
+
+def test_room_for_the_residual_must_fit():
+    with pytest.raises(ValueError, match="undo has 3 entries, but must have 4"):
+        Memory(4).select(torch.zeros(4), 1, undo=torch.zeros(3))
+    with pytest.raises(ValueError, match=r"undo must be a contiguous tensor of torch\.float32"):
+        Memory(4).accumulate(torch.zeros(4), undo=torch.zeros(4, dtype=torch.float16))

@@ -50,7 +50,7 @@ def test_input_is_unchanged():
 
 
 def test_indices_are_64_bit_where_needed(monkeypatch, threads):
-    monkeypatch.setattr("headway.kernels.select.MAX_INT32", 4000)
+    monkeypatch.setattr("headway.kernels.arrays.MAX_INT32", 4000)
     x = gaussian(20_000)
     indices = select_topk(x, 500)
     assert indices.dtype == torch.int64

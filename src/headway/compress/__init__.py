@@ -5,7 +5,7 @@ from headway.compress.contraction import Contraction
 from headway.compress.feedback import Compressed, ErrorFeedback, FusedCompressor, gain_of
 from headway.compress.full import FullPrecision
 from headway.compress.layerwise import LayerwiseTopK
-from headway.compress.memory import BucketMemory, Shape
+from headway.compress.memory import BucketMemory, Shape, Undo
 from headway.compress.mstopk import MSTopK
 from headway.compress.quantizer import StochasticQuantizer
 from headway.compress.randomk import RandomK, random_indices
@@ -28,6 +28,7 @@ __all__ = [
     "Sign",
     "StochasticQuantizer",
     "TopK",
+    "Undo",
     "check_ratio",
     "gain_of",
     "random_indices",

@@ -21,14 +21,24 @@ class Compressed(NamedTuple):
 
     message: Tensor
     gain: float
+    """1 - |G - sent|² / |G|²: at most 1, and below 0 where the error is larger than G; NaN if G is not finite."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether G has neither Inf nor NaN."""
+        return not math.isnan(self.gain)
 
 
 @runtime_checkable
 class FusedCompressor(Protocol):
     """A compressor that adds the gradient, selects and clears in one pass over the memory."""
 
-    def take(self, gradient: Tensor, memory: BucketMemory, *, out: Tensor) -> Tensor:
-        """Add the gradient to the memory, move a message out of it, and return the values that were sent."""
+    def take(self, gradient: Tensor | None, memory: BucketMemory, *, out: Tensor, undo: Tensor | None = None) -> Tensor:
+        """Add the gradient to the memory, move a message out of it, and return the values that were sent.
+
+        They are entries of G, before rounding to a value format; Inf and NaN are among them if there are any in G. For
+        the arguments see `ErrorFeedback.compress`.
+        """
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,7 @@ class ErrorFeedback:
     """Error feedback around any compressor.
 
     **Cost**: for a `FusedCompressor`, such as top-k, one pass over gradient and memory. For any other, one pass to add
-    the gradient, encoding, decoding, and one pass to subtract what was sent.
+    the gradient, encoding, decoding, and one pass to subtract what was sent. Two more for the gain.
 
     Args:
         compressor: Makes the messages.
@@ -44,39 +54,55 @@ class ErrorFeedback:
 
     compressor: Compressor
 
-    def compress(self, gradient: Tensor, memory: BucketMemory, key: int) -> Compressed:
+    def compress(
+        self, gradient: Tensor | None, memory: BucketMemory, key: int, *, undo: Tensor | None = None
+    ) -> Compressed:
         """Add the gradient to the memory, and move a message out of it.
 
         Args:
-            gradient: Flat, float32 or narrower.
+            gradient: Flat, float32 or narrower; None if it has been added already.
             memory: The memory of the bucket.
             key: From `headway.kernels.noise_key`, for compressors that draw random numbers.
+            undo: Receives the residual from before: see `Undo`.
         """
         num_bytes = self.compressor.num_bytes(memory.shape.numel)
-        message = torch.empty(num_bytes, dtype=torch.uint8, device=gradient.device)
+        message = torch.empty(num_bytes, dtype=torch.uint8, device=memory.residual.device)
         if isinstance(self.compressor, FusedCompressor):
-            sent = self.compressor.take(gradient, memory, out=message)
-        else:
-            sent = self._take_generic(gradient, memory, key, message)
-        return Compressed(message, gain_of(sent, memory.residual))
+            sent = self.compressor.take(gradient, memory, out=message, undo=undo)
+            return Compressed(message, gain_of(sent, memory.residual))
+        memory.whole.accumulate(gradient, undo=undo)
+        energy = math.nan if memory.whole.has_nonfinite else energy_of(memory.residual)
+        self._take_generic(memory, key, message)
+        return Compressed(message, _gain(energy, memory.residual))
 
-    def _take_generic(self, gradient: Tensor, memory: BucketMemory, key: int, message: Tensor) -> Tensor:
-        memory.whole.accumulate(gradient)
+    def _take_generic(self, memory: BucketMemory, key: int, message: Tensor) -> None:
         self.compressor.encode(memory.residual, key, out=message)
         sent = torch.empty_like(memory.residual)
         self.compressor.decode(message, key, out=sent)
         memory.residual.sub_(sent)
         memory.whole.drop_nonfinite()
-        return sent
+
+
+def energy_of(x: Tensor) -> float:
+    """Return |x|²; NaN if there is Inf or NaN in it."""
+    norm = float(torch.linalg.vector_norm(x))
+    if math.isfinite(norm):
+        return norm**2
+    return float(x.double().square().sum()) if bool(x.isfinite().all()) else math.nan
 
 
 def gain_of(sent: Tensor, residual: Tensor) -> float:
-    """Return |sent|² / |G|² after what was sent has left the residual; NaN if Inf or NaN was sent.
+    """Return 1 - |residual|² / |G|² after entries of G have left the residual; NaN if Inf or NaN was sent.
+
+    What a value format rounded away counts as if G had it besides, which makes no difference to be seen.
 
     >>> gain_of(torch.tensor([3.0]), torch.tensor([4.0, 0.0]))
     0.36
     """
-    sent_energy, rest = (float(torch.linalg.vector_norm(x)) ** 2 for x in (sent, residual))
-    if not math.isfinite(sent_energy):
-        return math.nan
-    return sent_energy / (sent_energy + rest) if sent_energy + rest > 0 else 1.0
+    sent_energy, rest = energy_of(sent), energy_of(residual)
+    return sent_energy / (sent_energy + rest) if sent_energy + rest != 0 else 1.0
+
+
+def _gain(energy: float, residual: Tensor) -> float:
+    """Return 1 - |residual|² / energy, where the energy is |G|²."""
+    return 1 - energy_of(residual) / energy if energy != 0 else 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -55,10 +55,15 @@ class LayerwiseTopK(Compressor):
         for part, section in zip(self.shape.split(out), self._sections(message), strict=True):
             self._topk.add(section, key, out=part)
 
-    def take(self, gradient: Tensor, memory: BucketMemory, *, out: Tensor) -> Tensor:
+    def take(self, gradient: Tensor | None, memory: BucketMemory, *, out: Tensor, undo: Tensor | None = None) -> Tensor:
         """Take the top k of each tensor, each in one pass over its memory."""
-        parts = zip(self.shape.split(gradient.reshape(-1)), memory.layers, self._sections(out), strict=True)
-        return torch.cat([self._topk.take_from(part, layer, out=section) for part, layer, section in parts])
+        parts = zip(self._split(gradient), memory.layers, self._sections(out), self._split(undo), strict=True)
+        return torch.cat(
+            [self._topk.take_from(part, layer, out=section, undo=saved) for part, layer, section, saved in parts]
+        )
+
+    def _split(self, flat: Tensor | None) -> Sequence[Tensor | None]:
+        return [None] * len(self.shape.numels) if flat is None else self.shape.split(flat.reshape(-1))
 
     def _sections(self, message: Tensor) -> Iterator[Tensor]:
         """Yield the part of a message that belongs to each tensor."""

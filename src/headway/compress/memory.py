@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from headway.kernels import Memory
+from headway.kernels.threshold import Threshold
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class Shape:
     """The sizes of a bucket's tensors, in order."""
 
     numels: tuple[int, ...]
+    entry_bytes: int = 4
+    """The bytes of an entry of the gradient, in its own type: what a dense exchange sends of it."""
 
     @cached_property
     def numel(self) -> int:
@@ -28,7 +31,13 @@ class Shape:
         return torch.split(flat, list(self.numels))
 
     def __add__(self, other: Shape) -> Shape:
-        return Shape(self.numels + other.numels)
+        """Return the shape of both in one bucket, which has the wider type.
+
+        >>> Shape((3,), entry_bytes=2) + Shape((4,), entry_bytes=2)
+        Shape(numels=(3, 4), entry_bytes=2)
+        """
+        widths = [shape.entry_bytes for shape in (self, other) if shape.numels]
+        return Shape(self.numels + other.numels, max(widths, default=self.entry_bytes))
 
 
 class BucketMemory:
@@ -66,3 +75,46 @@ class BucketMemory:
     def residual(self) -> Tensor:
         """All entries, flat."""
         return self.whole.residual
+
+    @property
+    def parts(self) -> Sequence[Memory]:
+        """All memories of these entries that have been used: the whole, and those of the tensors."""
+        return [self.whole, *(self.layers if "layers" in vars(self) else ())]
+
+
+class Undo:
+    """Puts the memory of a bucket back to what it was before a step, to the bit.
+
+    The pass that adds the gradient leaves the old residual in ``residual``. That is the gradient's own buffer if it has
+    the type for it: it is free from then on until the average is written, so that an undo takes no memory.
+
+    Args:
+        memory: The memory of the bucket.
+        gradient: The gradient that the step adds to it.
+
+    >>> memory, gradient = BucketMemory(Shape((3,))), torch.tensor([1.0, torch.inf, 2.0])
+    >>> undo = Undo(memory, gradient)
+    >>> memory.whole.accumulate(gradient, undo=undo.residual)
+    >>> undo.run()
+    >>> memory.residual
+    tensor([0., 0., 0.])
+    """
+
+    def __init__(self, memory: BucketMemory, gradient: Tensor) -> None:
+        is_free = gradient.dtype == torch.float32 and gradient.is_contiguous()
+        self.residual = gradient.view(-1) if is_free else torch.empty_like(memory.residual)
+        """Room for the residual from before."""
+        self.is_filled = False
+        """Whether the gradient has been added before the exchange, and the residual from before is saved."""
+        self.has_run = False
+        self._memory = memory
+        self._thresholds = [replace(part.threshold) for part in memory.parts]
+
+    def run(self) -> None:
+        """Put back the saved residual and the thresholds."""
+        self.has_run = True
+        self._memory.residual.copy_(self.residual)
+        parts = self._memory.parts
+        unknown = [Threshold() for _ in parts[len(self._thresholds) :]]
+        for part, threshold in zip(parts, [*self._thresholds, *unknown], strict=True):
+            part.threshold, part.has_nonfinite = threshold, False

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headway.compress.topk import TopK
 from headway.kernels import Memory, Selection
+from headway.kernels.arrays import index_dtype
 
 NUM_SEARCHES = 25
 
@@ -28,8 +29,8 @@ class MSTopK(TopK):
     Shi et al., Towards scalable distributed training of deep learning on public cloud clusters, 2021.
     """
 
-    def _select(self, gradient: Tensor, memory: Memory, k: int) -> Selection:
-        memory.accumulate(gradient)
+    def _select(self, gradient: Tensor | None, memory: Memory, k: int, undo: Tensor | None) -> Selection:
+        memory.accumulate(gradient, undo=undo)
         return memory.take(search_topk(memory.residual, k), value_format=self.values)
 
     def _largest(self, x: Tensor, k: int) -> Tensor:
@@ -53,4 +54,4 @@ def search_topk(x: Tensor, k: int) -> Tensor:
             high = middle
     above = torch.nonzero(magnitudes > high).flatten()[:k]
     between = torch.nonzero((magnitudes <= high) & (magnitudes >= low)).flatten()[: k - above.numel()]
-    return torch.cat([above, between]).sort().values.to(torch.int32)
+    return torch.cat([above, between]).sort().values.to(index_dtype(x.numel()))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headway.compress.base import Compressor, check_ratio, wanted_entries
 from headway.kernels import scatter_add
+from headway.kernels.arrays import index_dtype
 
 
 def random_indices(numel: int, k: int, key: int) -> Tensor:
@@ -25,7 +26,7 @@ def random_indices(numel: int, k: int, key: int) -> Tensor:
     generator = np.random.Generator(np.random.Philox(key))
     indices = bounds[:-1] + (generator.random(k) * np.diff(bounds)).astype(np.int64)
     indices = np.sort((indices + generator.integers(numel)) % numel)
-    return torch.from_numpy(indices.astype(np.int32 if numel < 1 << 31 else np.int64))
+    return torch.from_numpy(indices).to(index_dtype(numel))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from headway.kernels.indices import decode_indices, encode_indices, index_bytes
 from headway.kernels.memory import Memory, Selection
 from headway.kernels.noise import noise_key
 from headway.kernels.quantizers import dequantize, quantize, quantize_sign, quantized_bytes
+from headway.kernels.rounding import rounding_gain
 from headway.kernels.scatter import gather, scatter_add
 from headway.kernels.select import select_topk
 from headway.kernels.values import VALUE_FORMATS, ValueFormat, decode_values, encode_values, value_bytes
@@ -33,6 +34,7 @@ __all__ = [
     "quantize",
     "quantize_sign",
     "quantized_bytes",
+    "rounding_gain",
     "scatter_add",
     "select_topk",
     "value_bytes",

@@ -48,6 +48,20 @@ def check_k(k: int, numel: int) -> int:
     return number
 
 
+def fits_int32(numel: int) -> bool:
+    """Return whether all indices of so many entries, and their number, fit an int32."""
+    return numel <= MAX_INT32
+
+
+def index_dtype(numel: int) -> torch.dtype:
+    """Return the type of indices into so many entries.
+
+    >>> index_dtype(2**31 - 1), index_dtype(2**31)
+    (torch.int32, torch.int64)
+    """
+    return torch.int32 if fits_int32(numel) else torch.int64
+
+
 def padded(num_bytes: int) -> int:
     """Round up to a multiple of 4 bytes: sections of a message can then follow each other."""
     return -(-num_bytes // 4) * 4

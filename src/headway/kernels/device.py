@@ -1,6 +1,6 @@
 """The kernels in torch operations, for tensors that are not on the CPU.
 
-Simple rather than fast. Results equal those of the loops to the bit, except for the gain curve, which is exact here.
+Simple rather than fast. Results equal those of the loops to the bit, except for sums of squares, whose order differs.
 The public functions dispatch here by the device of their argument, after checking types and sizes. Not yet run on an
 accelerator: the tests compare these functions with the loops on CPU tensors.
 """
@@ -14,29 +14,48 @@ from torch import Tensor
 
 from headway.errors import MessageError
 from headway.kernels import noise
+from headway.kernels._lanes import KEY_MASK, NAN_KEY
 from headway.kernels.arrays import SCALE_BLOCK as _BLOCK
+from headway.kernels.arrays import index_dtype
+from headway.kernels.radix import BIN_SHIFT, NUM_BINS
 
 if TYPE_CHECKING:
     from headway.kernels.gain import GainCurve
     from headway.kernels.indices import Layout
     from headway.kernels.values import ValueFormat
 
+CHUNK = 1 << 20
+"""Entries processed at a time where temporary tensors would otherwise be several times as large as the gradient."""
+
 _MASK_32 = 0xFFFFFFFF
 
 
 def select_topk(x: Tensor, k: int) -> Tensor:
     """See ``select.select_topk``; k is at least 1."""
-    keys = x.detach().reshape(-1).to(torch.float32).view(torch.int32).bitwise_and(0x7FFFFFFF).clamp_(max=0x7F800001)
+    keys = _keys(x.detach().reshape(-1).to(torch.float32)).clamp_(max=int(NAN_KEY))
     cut = keys.topk(k, sorted=False).values.min()
     picked, ties = keys > cut, keys == cut
     picked |= ties & (ties.cumsum(0) <= k - picked.sum())
-    indices = picked.nonzero().flatten()
-    return indices if x.numel() > torch.iinfo(torch.int32).max else indices.to(torch.int32)
+    return picked.nonzero().flatten().to(index_dtype(x.numel()))
+
+
+def accumulate(residual: Tensor, gradient: Tensor, undo: Tensor | None) -> None:
+    """Add the gradient; leave the residual from before in ``undo``, which may be the gradient: a chunk at a time."""
+    if undo is None:
+        residual.add_(gradient)
+        return
+    saved = undo.view(-1)
+    for at in range(0, residual.numel(), CHUNK):
+        part = slice(at, at + CHUNK)
+        total = residual[part] + gradient[part]
+        saved[part] = residual[part]
+        residual[part] = total
 
 
 def extract_topk(residual: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Take the top k out of the residual and drop Inf and NaN there; return indices and values of the top k."""
-    indices = select_topk(residual, k) if k else torch.empty(0, dtype=torch.int32, device=residual.device)
+    nothing = torch.empty(0, dtype=index_dtype(residual.numel()), device=residual.device)
+    indices = select_topk(residual, k) if k else nothing
     values = residual[indices.long()]
     residual[indices.long()] = 0.0
     drop_nonfinite(residual)
@@ -49,15 +68,17 @@ def drop_nonfinite(x: Tensor) -> None:
 
 
 def gain_curve(x: Tensor) -> GainCurve:
-    """See ``gain.gain_curve``."""
-    from headway.kernels.gain import GAIN_RATIOS, GainCurve, entries_at_ratios
+    """See ``gain.gain_curve``; takes room for a chunk, whatever the size of the tensor."""
+    from headway.kernels.gain import curve_from_counts
 
-    squares = x.detach().reshape(-1).double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).square()
-    energy = float(squares.sum())
-    if energy == 0:
-        return GainCurve(gains=GAIN_RATIOS * 0 + 1, energy=0.0)
-    kept = squares.sort(descending=True).values.cumsum(0).cpu().numpy()
-    return GainCurve(gains=(kept[entries_at_ratios(x.numel()) - 1] / kept[-1]).clip(max=1.0), energy=energy)
+    flat = x.detach().reshape(-1)
+    counts = torch.zeros(NUM_BINS, dtype=torch.int64, device=x.device)
+    energy = torch.zeros((), dtype=torch.float64, device=x.device)
+    for part in torch.split(flat, CHUNK):
+        entries = part.to(torch.float32)
+        counts += torch.bincount(_keys(entries) >> int(BIN_SHIFT), minlength=NUM_BINS)
+        energy += entries.double().nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0).square_().sum()
+    return curve_from_counts(counts.cpu().numpy(), x.numel(), float(energy))
 
 
 def encode_values(values: Tensor, value_format: ValueFormat, out: Tensor) -> None:
@@ -135,6 +156,24 @@ def quantize(x: Tensor, bits: int, key: int, step: float | None, out: Tensor) ->
     return num_saturated
 
 
+def rounding_error(x: Tensor, bits: int) -> tuple[float, float]:
+    """Return E|C(x) - x|² and |x|² for `rounding.rounding_gain`, a chunk at a time."""
+    zero, half_range = _grid(bits)
+    sums = torch.zeros(2, dtype=torch.float64, device=x.device)
+    for part in torch.split(x.detach().reshape(-1), CHUNK):
+        entries = part.to(torch.float32)
+        blocks, num_padded = _in_blocks(entries), -entries.numel() % _BLOCK
+        scales = _largest(blocks)
+        is_sent = ~(scales < torch.finfo(torch.float32).tiny * half_range)
+        level = blocks * torch.where(is_sent, half_range / scales, 0.0) + zero % 1
+        rest = level - level.floor()
+        rest[-1, _BLOCK - num_padded :] = 0.0
+        spread = (rest * (1 - rest)).sum(1, dtype=torch.float64)
+        rounded, squares = (scales.double() / half_range).square().flatten() * spread, blocks.double().square().sum(1)
+        sums += torch.stack([torch.where(is_sent.flatten(), rounded, squares).sum(), squares.sum()])
+    return float(sums[0]), float(sums[1])
+
+
 def quantize_sign(x: Tensor, out: Tensor) -> None:
     """See ``quantizers.quantize_sign``."""
     flat = x.detach().reshape(-1).to(torch.float32)
@@ -155,6 +194,11 @@ def dequantize(message: Tensor, bits: int, step: float | None, out: Tensor) -> N
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=out.device)
     codes = (packed.unsqueeze(1) >> shifts).bitwise_and((1 << bits) - 1).flatten()[: out.numel()]
     out.copy_(_flat((_in_blocks(codes.to(torch.float32)) - zero) / half_range * scales, out.numel()))
+
+
+def _keys(entries: Tensor) -> Tensor:
+    """Return the bits of float32 entries without their signs."""
+    return entries.view(torch.int32).bitwise_and(int(KEY_MASK))
 
 
 def _write(out: Tensor, *sections: Tensor) -> None:

@@ -1,25 +1,21 @@
-"""The passes over gradient and residual that ``memory`` is made of."""
+"""The passes over gradient and residual that ``memory`` is made of.
+
+Each can leave what the residual was before in ``saved``: the gradient's own array if that is of float32, another array
+of float32 if the gradient is narrower, or an empty one to save nothing. An empty gradient has already been added; then
+nothing is saved either.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from headway.kernels import radix
 from headway.kernels._jit import float_bits, kernel, reassociating, widen, widened
 from headway.kernels._lanes import INF_KEY, KEY_MASK, ROOM, SCAN_BLOCK, collect_block, collect_tail
-
-
-@kernel
-def accumulate(residual: Any, gradient: Any) -> Any:
-    """Add the gradient; return the largest key of the sum, which shows whether it has Inf or NaN."""
-    largest = np.uint32(0)
-    for i in range(residual.size):
-        total = residual[i] + widen(gradient[i])
-        residual[i] = total
-        largest = max(largest, float_bits(total) & KEY_MASK)
-    return largest
 
 
 @kernel
@@ -28,20 +24,71 @@ def _add(residual: Any, gradient: Any) -> None:
         residual[i] += widen(gradient[i])
 
 
+def _add_saving(residual: Any, gradient: Any, saved: Any) -> None:
+    """Add a block, and leave what the residual was in ``saved``, which is the gradient itself if that is float32."""
+    raise NotImplementedError
+
+
+@overload(_add_saving, strict=False)  # type: ignore[untyped-decorator]
+def _add_saving_of(residual: Any, gradient: Any, saved: Any) -> Any:
+    def swap(residual: Any, gradient: Any, saved: Any) -> None:
+        for i in range(residual.size):
+            before = residual[i]
+            residual[i] = before + gradient[i]
+            gradient[i] = before
+
+    def move(residual: Any, gradient: Any, saved: Any) -> None:
+        for i in range(residual.size):
+            before = residual[i]
+            saved[i] = before
+            residual[i] = before + widen(gradient[i])
+
+    return swap if gradient.dtype == types.float32 else move
+
+
 @kernel
-def accumulate_and_extract(residual: Any, gradient: Any, key: Any, offsets: Any, found: Any) -> tuple[int, bool]:
+def _add_block(residual: Any, gradient: Any, saved: Any, at: int, end: int) -> None:
+    if gradient.size and saved.size:
+        _add_saving(residual[at:end], gradient[at:end], saved[at:end])
+    elif gradient.size:
+        _add(residual[at:end], gradient[at:end])
+
+
+@kernel
+def accumulate(residual: Any, gradient: Any, saved: Any) -> Any:
+    """Add the gradient; return the largest key of the sum, which shows whether it has Inf or NaN."""
+    largest = np.uint32(0)
+    if saved.size:
+        for at in range(0, residual.size, SCAN_BLOCK):
+            _add_block(residual, gradient, saved, at, at + SCAN_BLOCK)
+            block = residual[at : at + SCAN_BLOCK]
+            for i in range(block.size):
+                largest = max(largest, float_bits(block[i]) & KEY_MASK)
+        return largest
+    for i in range(residual.size):
+        total = residual[i] + widen(gradient[i])
+        residual[i] = total
+        largest = max(largest, float_bits(total) & KEY_MASK)
+    return largest
+
+
+@kernel
+def accumulate_and_extract(
+    residual: Any, gradient: Any, saved: Any, key: Any, offsets: Any, found: Any
+) -> tuple[int, bool]:
     """Add the whole gradient; collect and clear what reaches the key, until the buffers are full.
 
-    Returns the number of entries collected, and whether that is all of them.
+    An empty gradient means that it is already added. Returns the number of entries collected, and whether that is all
+    of them.
     """
     num_found = 0
     tail = residual.size - residual.size % SCAN_BLOCK
     last_fit = offsets.size - ROOM
     for at in range(0, tail, SCAN_BLOCK):
-        _add(residual[at : at + SCAN_BLOCK], gradient[at : at + SCAN_BLOCK])
+        _add_block(residual, gradient, saved, at, at + SCAN_BLOCK)
         if num_found <= last_fit:
             num_found = collect_block(residual, at, key, True, offsets, found, num_found)
-    _add(residual[tail:], gradient[tail:])
+    _add_block(residual, gradient, saved, tail, residual.size)
     if num_found <= last_fit:
         num_found = collect_tail(residual, key, True, offsets, found, num_found)
     return num_found, num_found <= last_fit
@@ -58,17 +105,14 @@ def energy_of(block: Any) -> float:
 
 
 @kernel
-def accumulate_and_count(residual: Any, gradient: Any, counts: Any) -> None:
+def accumulate_and_count(residual: Any, gradient: Any, saved: Any, counts: Any) -> None:
     """Add, and count the sum; an empty gradient means that it is already added."""
     bins = np.empty(SCAN_BLOCK, np.uint16)
     tail = residual.size - residual.size % SCAN_BLOCK
     for at in range(0, tail, SCAN_BLOCK):
-        block = residual[at : at + SCAN_BLOCK]
-        if gradient.size:
-            _add(block, gradient[at : at + SCAN_BLOCK])
-        radix.count_block(block, bins, counts)
-    if gradient.size:
-        _add(residual[tail:], gradient[tail:])
+        _add_block(residual, gradient, saved, at, at + SCAN_BLOCK)
+        radix.count_block(residual[at : at + SCAN_BLOCK], bins, counts)
+    _add_block(residual, gradient, saved, tail, residual.size)
     radix.count_tail(residual[tail:], 0, counts)
 
 
@@ -89,24 +133,35 @@ def count_with_energy(gradient: Any, counts: Any) -> float:
 
 
 @kernel
-def accumulate_and_count_both(residual: Any, gradient: Any, counts: Any) -> tuple[float, float]:
+def _before_adding(gradient: Any, saved: Any, buffer: Any) -> Any:
+    """Return a block of the gradient as float32: a copy if the residual is to be saved in its place."""
+    if not saved.size:
+        return widened(gradient, buffer)
+    added = buffer[: gradient.size]
+    for i in range(gradient.size):
+        added[i] = widen(gradient[i])
+    return added
+
+
+@kernel
+def accumulate_and_count_both(residual: Any, gradient: Any, saved: Any, counts: Any) -> tuple[float, float]:
     """Add the gradient; count it in column 0 and the sum in column 1; return the energies of both."""
     bins = np.empty(2 * SCAN_BLOCK, np.uint16)
     buffer = np.empty(SCAN_BLOCK, np.float32)
     gradient_energy, sum_energy = 0.0, 0.0
     tail = residual.size - residual.size % SCAN_BLOCK
     for at in range(0, tail, SCAN_BLOCK):
+        added = _before_adding(gradient[at : at + SCAN_BLOCK], saved, buffer)
+        _add_block(residual, gradient, saved, at, at + SCAN_BLOCK)
         block = residual[at : at + SCAN_BLOCK]
-        added = widened(gradient[at : at + SCAN_BLOCK], buffer)
-        _add(block, added)
         gradient_energy += energy_of(added)
         sum_energy += energy_of(block)
         radix.count_two_blocks(added, block, bins, counts)
-    block, added = residual[tail:], widened(gradient[tail:], buffer)
-    _add(block, added)
+    added = _before_adding(gradient[tail:], saved, buffer)
+    _add_block(residual, gradient, saved, tail, residual.size)
     radix.count_tail(added, 0, counts)
-    radix.count_tail(block, 1, counts)
-    return gradient_energy + energy_of(added), sum_energy + energy_of(block)
+    radix.count_tail(residual[tail:], 1, counts)
+    return gradient_energy + energy_of(added), sum_energy + energy_of(residual[tail:])
 
 
 @kernel

@@ -23,12 +23,13 @@ from headway.errors import MessageError
 from headway.kernels import device
 from headway.kernels._jit import kernel
 from headway.kernels.arrays import (
-    MAX_INT32,
     as_array,
     check_buffer,
     check_indices,
     check_k,
     check_message,
+    fits_int32,
+    index_dtype,
     padded,
     uses_torch,
 )
@@ -52,7 +53,7 @@ def index_layout(numel: int, k: int) -> Layout:
     """Return the smallest layout; on a tie, the first one in the table above."""
     check_k(k, numel)
     layouts = [_blocked(numel, k, 255, np.uint8), _blocked(numel, k, 65535, np.uint16)]
-    if numel <= MAX_INT32:
+    if fits_int32(numel):
         layouts.append(Layout(0, 0, np.dtype(np.uint32), 4 * k))
     return min(layouts, key=lambda layout: layout.num_bytes)
 
@@ -100,7 +101,7 @@ def decode_indices(message: Tensor, numel: int, k: int, *, out: Tensor | None = 
     layout = index_layout(numel, k)
     if message.numel() != layout.num_bytes:
         raise MessageError(f"{message.numel()} bytes of indices, but {k} indices below {numel} take {layout.num_bytes}")
-    dtype = torch.int32 if numel <= MAX_INT32 else torch.int64
+    dtype = index_dtype(numel)
     out = torch.empty(k, dtype=dtype, device=message.device) if out is None else out
     check_buffer(out, dtype, k, "out")
     check_message(message, layout.num_bytes, "message")

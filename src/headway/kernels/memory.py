@@ -9,7 +9,7 @@ the candidates are trimmed to exactly k, and the few surplus ones are put back.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ from headway.kernels.select import SMALLEST_KEY, Buffers, Candidates, Picked
 from headway.kernels.threshold import Threshold
 from headway.kernels.values import ValueFormat
 
+Array = npt.NDArray[Any]
+
+_NOTHING: npt.NDArray[np.float32] = np.empty(0, np.float32)
 _SURPLUS = 32
 """Up to numel / _SURPLUS surplus candidates, or k if that is more, are accepted: beyond it, counting is cheaper."""
 
@@ -72,21 +75,32 @@ class Memory:
         self._taken, self._error = (torch.empty(0, device=residual.device) for _ in range(2))
         self._payload = torch.empty(0, dtype=torch.uint8, device=residual.device)
 
-    def accumulate(self, gradient: Tensor) -> None:
-        """Add the gradient to the residual without selecting anything."""
-        self._check(gradient)
+    def accumulate(self, gradient: Tensor | None, *, undo: Tensor | None = None) -> None:
+        """Add the gradient to the residual without selecting anything.
+
+        Args:
+            gradient: Of the size of the memory; float32 or narrower. None if it has been added already.
+            undo: Receives the residual from before; float32, and may be the gradient itself.
+        """
+        self._check(gradient, undo)
+        if gradient is None:
+            return
         if not uses_torch(self.residual):
-            residual, raw = self._array, flat_raw(gradient)
-            largest = run(lambda _, part: feedback.accumulate(residual[part], raw[part]), chunks(residual.size))
+            residual, (raw, saved) = self._array, self._raw(gradient, undo)
+            largest = run(
+                lambda _, part: feedback.accumulate(residual[part], raw[part], saved[part]), chunks(residual.size)
+            )
             self.has_nonfinite = max(largest) >= INF_KEY
         else:
-            self.residual.add_(gradient.detach().reshape(-1))
+            device.accumulate(self.residual, gradient.detach().reshape(-1), undo)
             self.has_nonfinite = not bool(self.residual.isfinite().all())
 
-    def accumulate_with_gain_curves(self, gradient: Tensor) -> tuple[GainCurve, GainCurve]:
+    def accumulate_with_gain_curves(
+        self, gradient: Tensor, *, undo: Tensor | None = None
+    ) -> tuple[GainCurve, GainCurve]:
         """Add the gradient to the residual; return the gain curves of the gradient alone and of the sum.
 
-        **Cost**: one pass over gradient and residual. **Error**: that of ``gain_curve``.
+        **Cost**: one pass over gradient and residual. **Error**: that of ``gain_curve``. For ``undo`` see `accumulate`.
 
         >>> memory = Memory(4)
         >>> memory.accumulate(torch.tensor([0.0, 2.0, 0.0, 0.0]))
@@ -95,14 +109,18 @@ class Memory:
         (9.0, 13.0)
         """
         if uses_torch(self.residual):
-            self.accumulate(gradient)
-            return device.gain_curve(gradient), device.gain_curve(self.residual)
-        self._check(gradient)
-        residual, raw = self._array, flat_raw(gradient)
+            of_gradient = device.gain_curve(gradient)
+            self.accumulate(gradient, undo=undo)
+            return of_gradient, device.gain_curve(self.residual)
+        self._check(gradient, undo)
+        residual, (raw, saved) = self._array, self._raw(gradient, undo)
         parts = chunks(residual.size)
         counts = [radix.new_counts() for _ in parts]
         energies = run(
-            lambda number, part: feedback.accumulate_and_count_both(residual[part], raw[part], counts[number]), parts
+            lambda number, part: feedback.accumulate_and_count_both(
+                residual[part], raw[part], saved[part], counts[number]
+            ),
+            parts,
         )
         totals = radix.total(counts)
         self.has_nonfinite = bool(totals[INF_BIN:, 1].any())
@@ -112,20 +130,28 @@ class Memory:
         )
         return of_gradient, of_sum
 
-    def select(self, gradient: Tensor, k: int, *, value_format: ValueFormat = "fp32") -> Selection:
+    def select(
+        self, gradient: Tensor | None, k: int, *, value_format: ValueFormat = "fp32", undo: Tensor | None = None
+    ) -> Selection:
         """Add the gradient, take the exact top k of the sum out of the residual, and return it.
 
         **Cost**: one pass over gradient and residual when the remembered threshold holds, three when it does not; two
-        without one.
+        without one. Saving the residual for an undo adds a write of it to the pass.
+
+        Args:
+            gradient: Of the size of the memory; float32 or narrower. None if it has been added already.
+            k: How many entries to take.
+            value_format: The format of the payload.
+            undo: Receives the residual from before; float32, and may be the gradient itself.
         """
-        self._check(gradient)
+        self._check(gradient, undo)
         k = check_k(k, self.residual.numel())
         values.value_bytes(k, value_format)  # raises for an unknown format, before anything changes
         if k == 0 or uses_torch(self.residual):
-            self.accumulate(gradient)
+            self.accumulate(gradient, undo=undo)
             indices, taken = device.extract_topk(self.residual, k)
         else:
-            picked = self._pick(flat_raw(gradient), k)
+            picked = self._pick(*self._raw(gradient, undo), k)
             indices, taken = torch.from_numpy(picked.indices), torch.from_numpy(picked.values)
         self.has_nonfinite = False
         return Selection(indices, taken, self._encode(indices, taken, value_format))
@@ -161,24 +187,42 @@ class Memory:
     def _array(self) -> npt.NDArray[np.float32]:
         return as_array(self.residual)
 
-    def _check(self, gradient: Tensor) -> None:
+    def _check(self, gradient: Tensor | None, undo: Tensor | None) -> None:
+        if undo is not None:
+            check_buffer(undo, torch.float32, self.residual.numel(), "undo")
+        if gradient is None:
+            return
         check_dtype(gradient)
         if gradient.numel() != self.residual.numel():
             raise ValueError(f"gradient has {gradient.numel()} entries, but this memory has {self.residual.numel()}")
         if gradient.device != self.residual.device:
             raise ValueError(f"gradient is on {gradient.device}, but this memory is on {self.residual.device}")
 
-    def _pick(self, gradient: npt.NDArray[np.generic], k: int) -> Picked:
+    def _raw(self, gradient: Tensor | None, undo: Tensor | None) -> tuple[Array, Array]:
+        """Return gradient and room for the residual as the passes of ``feedback`` take them."""
+        if gradient is None:
+            return _NOTHING, _NOTHING
+        raw = flat_raw(gradient)
+        if undo is None:
+            return raw, _NOTHING
+        saved = as_array(undo)
+        if raw.dtype == np.float32 and raw.ctypes.data != saved.ctypes.data:  # the passes would save it in the gradient
+            undo.copy_(self.residual)
+            return raw, _NOTHING
+        return raw, saved
+
+    def _pick(self, gradient: Array, saved: Array, k: int) -> Picked:
+        """Add the gradient, unless it is empty because that has been done, and take the top k."""
         key = self.threshold.guess(k)
-        picked = None if key is None else self._pick_in_one_pass(gradient, k, key)
+        picked = None if key is None else self._pick_in_one_pass(gradient, saved, k, key)
         if picked is None:
-            picked = self._pick_by_counting(gradient if key is None else gradient[:0], k)
+            picked = self._pick_by_counting(gradient if key is None else gradient[:0], saved, k)
         self.threshold.observe(int(picked.key), k)
         if picked.key >= INF_KEY:
             self.drop_nonfinite()
         return picked
 
-    def _pick_in_one_pass(self, gradient: npt.NDArray[np.generic], k: int, key: np.uint32) -> Picked | None:
+    def _pick_in_one_pass(self, gradient: Array, saved: Array, k: int, key: np.uint32) -> Picked | None:
         """Try the remembered threshold; on a miss, return None, with the gradient added to the residual."""
         residual = self._array
         parts = chunks(residual.size)
@@ -188,7 +232,7 @@ class Memory:
         def extract(number: int, part: slice) -> Candidates:
             offsets, found = rooms[number]
             num_found, complete[number] = feedback.accumulate_and_extract(
-                residual[part], gradient[part], key, offsets, found
+                residual[part], gradient[part], saved[part], key, offsets, found
             )
             return Candidates(part.start, offsets[:num_found], found[:num_found])
 
@@ -198,12 +242,17 @@ class Memory:
         select.restore(found, residual)
         return None
 
-    def _pick_by_counting(self, gradient: npt.NDArray[np.generic], k: int) -> Picked:
+    def _pick_by_counting(self, gradient: Array, saved: Array, k: int) -> Picked:
         """Find the threshold in a histogram of the sum; an empty gradient means that it is already added."""
         residual = self._array
         parts = chunks(residual.size)
         counts = [radix.new_counts() for _ in parts]
-        run(lambda number, part: feedback.accumulate_and_count(residual[part], gradient[part], counts[number]), parts)
+        run(
+            lambda number, part: feedback.accumulate_and_count(
+                residual[part], gradient[part], saved[part], counts[number]
+            ),
+            parts,
+        )
         return self._buffers.pick_counted(residual, parts, counts, k, clear=True)
 
     def _encode(self, indices: Tensor, taken: Tensor, value_format: ValueFormat) -> Tensor:

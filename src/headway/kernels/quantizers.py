@@ -129,9 +129,14 @@ def dequantize(message: Tensor, bits: int, *, step: float | None = None, out: Te
     run(work, chunks(target.size))
 
 
-def _check(bits: int, step: float | None) -> None:
+def check_bits(bits: int) -> None:
+    """Raise unless there is a quantiser of so many bits."""
     if bits not in BITS:
         raise ValueError(f"bits is {bits}, but must be one of {', '.join(map(str, BITS))}")
+
+
+def _check(bits: int, step: float | None) -> None:
+    check_bits(bits)
     if step is not None and not float(SMALLEST_NORMAL) <= step <= _LARGEST_STEP:
         raise ValueError(f"step is {step}, but must be a positive finite number of type float32")
 
@@ -190,24 +195,26 @@ def _unpack(packed: Any, bits: int, codes: Any) -> None:
 
 
 @kernel
-def _zero(bits: int) -> Any:
+def grid_zero(bits: int) -> Any:
+    """Return the code of zero; a half where zero is between two codes."""
     return np.float32(0.5) if bits == 1 else np.float32(1 << (bits - 1))
 
 
 @kernel
-def _half_range(bits: int) -> Any:
+def half_range(bits: int) -> Any:
+    """Return Q: the grid reaches from -Q to Q steps."""
     return np.float32(0.5) if bits == 1 else np.float32((1 << (bits - 1)) - 1)
 
 
 @kernel
 def _encode_block(block: Any, inverse: Any, bits: int, mixed_key: Any, codes: Any) -> None:
-    half_range = _half_range(bits)
-    offset = np.floor(_zero(bits))
-    shift = _zero(bits) - offset
+    levels = half_range(bits)
+    offset = np.floor(grid_zero(bits))
+    shift = grid_zero(bits) - offset
     low_key, high_key = np.uint32(mixed_key), np.uint32(mixed_key >> np.uint64(32))
     for i in range(block.size):
         value = block[i] if block[i] == block[i] else np.float32(0)
-        level = min(max(value * inverse, -half_range), half_range) + shift
+        level = min(max(value * inverse, -levels), levels) + shift
         below = np.floor(level)
         # u < rest rather than floor(level + zero + u): a sum of that size would round u, and change exact values.
         goes_up = np.float32(unit(low_key, high_key, i) < level - below)
@@ -226,7 +233,7 @@ def _count_saturated(block: Any, limit: Any) -> int:
 @kernel
 def _quantize(x: Any, bits: int, key: Any, first_block: int, fixed: Any, scales: Any, packed: Any) -> int:
     buffer = np.empty(BLOCK, np.uint8)
-    half_range = _half_range(bits)
+    levels = half_range(bits)
     saturated = 0
     for number in range((x.size + BLOCK - 1) // BLOCK):
         block = x[number * BLOCK : (number + 1) * BLOCK]
@@ -234,17 +241,17 @@ def _quantize(x: Any, bits: int, key: Any, first_block: int, fixed: Any, scales:
         codes = target if bits == 8 else buffer[: block.size]
         if fixed > 0:
             inverse = np.float32(1) / fixed
-            saturated += _count_saturated(block, fixed * half_range)
+            saturated += _count_saturated(block, fixed * levels)
         else:
             scale = largest_magnitude(block)
-            if scale < SMALLEST_NORMAL * half_range:
+            if scale < SMALLEST_NORMAL * levels:
                 scale = np.float32(0)
             scales[number] = scale
-            inverse = half_range / scale if scale > 0 else np.float32(0)
+            inverse = levels / scale if scale > 0 else np.float32(0)
         if inverse > 0:
             _encode_block(block, inverse, bits, block_key(key, first_block + number), codes)
         else:  # all zero, or not finite: only the scale matters
-            codes[:] = np.uint8(_zero(bits))
+            codes[:] = np.uint8(grid_zero(bits))
         if bits < 8:
             _pack(codes, bits, target)
     return saturated
@@ -272,13 +279,13 @@ def _quantize_sign(x: Any, scales: Any, packed: Any) -> None:
 @kernel
 def _dequantize(scales: Any, packed: Any, bits: int, fixed: Any, out: Any) -> None:
     buffer = np.empty(BLOCK, np.uint8)
-    zero, half_range = _zero(bits), _half_range(bits)
+    zero, levels = grid_zero(bits), half_range(bits)
     for number in range((out.size + BLOCK - 1) // BLOCK):
         block = out[number * BLOCK : (number + 1) * BLOCK]
         source = packed[number * BLOCK * bits // 8 : (number + 1) * BLOCK * bits // 8]
         codes = source if bits == 8 else buffer[: block.size]
         if bits < 8:
             _unpack(source, bits, codes)
-        scale = fixed * half_range if fixed > 0 else scales[number]
+        scale = fixed * levels if fixed > 0 else scales[number]
         for i in range(block.size):
-            block[i] = (np.float32(codes[i]) - zero) / half_range * scale
+            block[i] = (np.float32(codes[i]) - zero) / levels * scale

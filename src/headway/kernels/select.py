@@ -18,7 +18,7 @@ from headway.kernels import device, radix
 from headway.kernels._jit import kernel
 from headway.kernels._lanes import NAN_KEY, ROOM, RUN, collect, compact
 from headway.kernels._threads import chunks, run
-from headway.kernels.arrays import MAX_INT32, check_k, flat_float32, uses_torch
+from headway.kernels.arrays import check_k, fits_int32, flat_float32, index_dtype, uses_torch
 from headway.kernels.radix import Bin, Cut, clamped_key
 
 Offsets = npt.NDArray[np.int32]
@@ -45,7 +45,7 @@ def select_topk(x: Tensor, k: int) -> Tensor:
     """
     k = check_k(k, x.numel())
     if k == 0:
-        return torch.empty(0, dtype=torch.int64 if x.numel() > MAX_INT32 else torch.int32, device=x.device)
+        return torch.empty(0, dtype=index_dtype(x.numel()), device=x.device)
     if uses_torch(x):
         return device.select_topk(x, k)
     flat = flat_float32(x)
@@ -185,9 +185,9 @@ def restore(found: Sequence[Candidates], residual: Values) -> None:
 
 def _to_indices(offsets: Offsets, ends: Sequence[int], starts: Sequence[int], numel: int) -> npt.NDArray[Any]:
     """Turn offsets from the start of a chunk into indices: in place, unless they need int64."""
-    if len(starts) == 1 and numel <= MAX_INT32:
+    if len(starts) == 1 and fits_int32(numel):
         return offsets
-    indices = offsets if numel <= MAX_INT32 else np.empty(offsets.size, np.int64)
+    indices = offsets if fits_int32(numel) else np.empty(offsets.size, np.int64)
     for begin, end, start in zip([0, *ends], ends, starts, strict=False):
         np.add(offsets[begin:end], np.int64(start), out=indices[begin:end], casting="same_kind")
     return indices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from headway.kernels._lanes import INF_KEY
 from headway.kernels.select import SMALLEST_KEY
 
+_KEYS_PER_OCTAVE = 1 << 23
 _MIN_MARGIN = 1 << 15
-"""In units of keys, 2^23 per octave: between 0.2% and 0.4% of the threshold."""
+"""In units of keys: between 0.2% and 0.4% of the threshold."""
 
 _MAX_MARGIN = 1 << 22
 _DEVIATIONS = 3.0
@@ -38,6 +40,11 @@ class Threshold:
             return None
         margin = min(max(_DEVIATIONS * self.deviation, _MIN_MARGIN), _MAX_MARGIN)
         return np.uint32(min(max(self.key + self.trend - margin, int(SMALLEST_KEY)), int(INF_KEY)))
+
+    def rescale(self, factor: float) -> None:
+        """Expect all entries to be multiplied by a factor above 0."""
+        if self.num_picked:
+            self.key = max(self.key + round(math.log2(factor) * _KEYS_PER_OCTAVE), int(SMALLEST_KEY))
 
     def observe(self, key: int, k: int) -> None:
         """Record the exact key of the k-th largest entry."""

@@ -9,6 +9,7 @@ from headway.kernels.indices import decode_indices, encode_indices, index_bytes
 from headway.kernels.memory import Memory
 from headway.kernels.noise import noise_key
 from headway.kernels.quantizers import dequantize, quantize, quantize_sign, quantized_bytes
+from headway.kernels.rounding import rounding_gain
 from headway.kernels.scatter import scatter_add
 from headway.kernels.select import select_topk
 from headway.kernels.values import VALUE_FORMATS, decode_values
@@ -34,6 +35,7 @@ def warm_up() -> None:
         memory.accumulate(x.to(dtype))
         memory.accumulate_with_gain_curves(x.to(dtype))
         gain_curve(x.to(dtype))
+        rounding_gain(x.to(dtype), 4)
     memory.select(torch.full_like(x, torch.inf), 1)
     for value_format in VALUE_FORMATS:
         selection = memory.select(x, 30, value_format=value_format)
