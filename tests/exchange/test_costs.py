@@ -25,11 +25,11 @@ LINK = Link(latency_s=0.01, bandwidth_bps=1e8)
 MODEL = CostModel(3, Calibration(link=LINK))
 
 
-def send(plan: Plan) -> int:
+def send(plan: Plan, dtype: torch.dtype = torch.float32) -> int:
     """Return how many bytes the busiest rank says it sent."""
     with Executor(timeout_s=20) as executor:
         channel = ExecutorChannel(executor, MODEL)
-        gradient = torch.randn(SHAPE.numel, generator=torch.Generator().manual_seed(executor.rank))
+        gradient = torch.randn(SHAPE.numel, generator=torch.Generator().manual_seed(executor.rank)).to(dtype)
         exchange_of(plan).run(Job(step=0, bucket=0, gradient=gradient, memory=BucketMemory(SHAPE)), channel)
         return channel.read_meter().wire_bytes
 
@@ -39,6 +39,26 @@ def send(plan: Plan) -> int:
 def test_the_bytes_predicted_are_those_sent(pool, exchange):
     plan = Plan(exchange=exchange, ratio=0.05, algorithm="native", broadcast="two_shot")
     assert MODEL.of(plan, SHAPE).wire_bytes == pytest.approx(max(pool.run(send, plan, num_ranks=3)), abs=16)
+
+
+@pytest.mark.pool
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [(torch.bfloat16, "fp32"), (torch.bfloat16, "fp16"), (torch.float16, "fp32"), (torch.float64, "fp32")],
+)
+def test_a_dense_exchange_costs_what_the_type_of_the_gradient_takes(pool, dtype, values):
+    plan = Plan(exchange="dense", values=values, algorithm="ring")
+    shape = Shape(SHAPE.numels, dtype.itemsize)
+    predicted = MODEL.of(plan, shape).wire_bytes
+    assert predicted == pytest.approx(max(pool.run(send, plan, dtype, num_ranks=3)), abs=16)
+    assert predicted == pytest.approx(2 * 2 / 3 * SHAPE.numel * (2 if values == "fp16" else dtype.itemsize), rel=0.01)
+
+
+def test_only_dense_sums_follow_the_type_of_the_gradient():
+    """What is compressed is float32, whatever the gradient is."""
+    for name in EXCHANGES:
+        half, full = (MODEL.of(Plan(exchange=name), Shape(SHAPE.numels, width)).wire_bytes for width in (2, 4))
+        assert half == full if name != "dense" else half == full // 2
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)

@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from headway.exchange import PLAIN, Plan
 from headway.network import Link
 from headway.tuner import Front, Goodput
 from tests.tuner.virtual_run import FAR, GOOD, NARROW, VirtualRun, steep
@@ -43,9 +44,19 @@ def test_when_it_rises_again_more_is_sent_again():
     assert run.plans[80][0].sent_ratio > 2 * run.plans[50][0].sent_ratio
 
 
-def test_a_calm_network_gives_no_decisions_after_the_first():
+def test_a_calm_network_gives_no_decisions_after_plain_sums_were_tried():
     run = VirtualRun(4).play(300)
-    assert [decision.cause for decision in run.ranks[0].decisions] == ["start"]
+    assert [decision.cause for decision in run.ranks[0].decisions] == ["start", "start"]
+    assert [decision.step for decision in run.ranks[0].decisions] == [0, 6]
+    assert {plans[0] for plans in run.plans[:6]} == {PLAIN}
+    assert run.plans[6][0] != PLAIN
+
+
+@pytest.mark.parametrize("link", [FAR, NARROW])
+def test_where_plain_sums_are_expensive_the_first_step_is_compressed(link):
+    run = VirtualRun(4, lambda _: link).play(30)
+    assert run.plans[0][0].sent_ratio <= 0.1
+    assert PLAIN not in {plans[0] for plans in run.plans}
 
 
 @pytest.mark.parametrize("policy", ["balanced", "fast", "accurate", "goodput", "knee"])
@@ -130,9 +141,8 @@ def test_what_all_plans_are_off_by_changes_little_and_not_for_long():
 def test_the_warm_up_starts_large_and_comes_down():
     run = VirtualRun(4, lambda _: FAR, warm_up=40, policy="fast").play(90)
     ratios = [plans[0].sent_ratio for plans in run.plans]
-    assert ratios[0] == 1.0
-    assert ratios[2] >= 0.07
-    for step in range(2, 40):
+    assert ratios[0] >= 0.1
+    for step in range(40):
         assert ratios[step] >= 0.1 * (0.01 ** (step / 40)) * 0.99
     assert ratios[-1] < 0.01
     assert "warm-up" in {decision.cause for decision in run.ranks[0].decisions}
@@ -203,3 +213,29 @@ def test_promises_are_held_against_what_comes_and_that_is_reported():
 def test_only_rank_0_knows_the_front():
     run = VirtualRun(3).play(5)
     assert [rank.decisions[0].front is not None for rank in run.ranks] == [True, False, False]
+
+
+def uses_four_bits(plan: Plan) -> bool:
+    return plan.exchange == "quantized" and plan.bits == 4
+
+
+@pytest.mark.parametrize(("of_four_bits", "are_used"), [(0.95, True), (-0.5, False)])
+def test_four_bits_are_chosen_where_they_preserve_enough_and_not_even_tried_where_they_do_not(of_four_bits, are_used):
+    run = VirtualRun(
+        4,
+        lambda _step: NARROW,
+        policy="accurate",
+        exchanges=("dense", "quantized"),
+        code_gain=lambda bits: of_four_bits if bits == 4 else 0.999,
+    ).play(30)
+    assert {uses_four_bits(plans[0]) for plans in run.plans[2:]} == {are_used}
+    assert run.ranks[0].decisions[0].gain == pytest.approx(0.95 if are_used else 1.0)
+
+
+def test_codes_that_preserve_less_than_expected_are_left():
+    """What is taken of the gradient alone promises too much here; the realised gain tells."""
+    run = VirtualRun(4, lambda _step: NARROW, policy="accurate", exchanges=("dense", "quantized"))
+    run.code_gain = lambda bits: 0.999 if bits == 8 or run.step < 3 else -0.2
+    run.play(60)
+    assert uses_four_bits(run.plans[3][0])
+    assert not uses_four_bits(run.plans[59][0])

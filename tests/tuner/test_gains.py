@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headway.exchange import Plan
+from headway.exchange import CodeGain, Plan
 from headway.kernels import GAIN_RATIOS
 from headway.tuner import GainModel
 
@@ -76,6 +76,41 @@ def test_what_is_not_limited_by_the_residual_tells_nothing_of_the_slope():
         model.learn_realised(plan, 0.001, CURVE / 100)
     assert model.slope == 10.0
     assert np.allclose(model.predict()[-1], 0.02)
+
+
+EIGHT, FOUR = (Plan(exchange="quantized", bits=bits, fusion="step") for bits in (8, 4))
+
+
+def model_of_codes(codes: tuple[CodeGain, ...]) -> GainModel:
+    model = GainModel([EIGHT, FOUR, Plan(exchange="dense")], NUM_RANKS)
+    model.learn_curve(CURVE, codes)
+    return model
+
+
+def test_codes_preserve_what_is_expected_of_them_before_any_has_been_tried():
+    gains = model_of_codes((CodeGain(8, 0.999), CodeGain(4, 0.7))).predict()
+    assert gains.tolist() == pytest.approx([0.999, 0.7, 1.0])
+
+
+def test_codes_that_lose_more_than_there_is_have_the_least_gain():
+    gains = model_of_codes((CodeGain(8, 0.99), CodeGain(4, -0.5))).predict()
+    assert gains[1] < 1e-5
+
+
+def test_what_is_measured_of_codes_corrects_what_is_expected():
+    model = model_of_codes((CodeGain(8, 0.99), CodeGain(4, 0.8)))
+    model.learn_realised(FOUR, 0.4, CURVE)
+    assert model.predict()[1] == pytest.approx(0.4)
+    for _ in range(30):
+        model.learn_realised(FOUR, -1.0, CURVE)
+    assert model.predict()[1] < 1e-4
+    assert model.predict()[2] == 1.0
+
+
+def test_an_exchange_that_sends_everything_in_its_own_way_is_learned_from_what_it_preserves():
+    model = model_of_codes(())
+    model.learn_realised(FOUR, 0.6, CURVE)
+    assert model.predict().tolist() == pytest.approx([0.6, 0.6, 1.0])
 
 
 def test_curves_are_smoothed():

@@ -8,7 +8,7 @@ import pytest
 
 from headway.errors import MessageError
 from headway.exchange import PLAIN, CostModel, Plan
-from headway.network import Calibration, Link
+from headway.network import MOST_CHANGES, Calibration, Link
 from headway.tuner import ControlLoop, FusionChooser, LinkTracker, LoopConfig
 from tests.tuner.virtual_run import ARRIVALS_S, FAR, GOOD, NARROW, SHAPES, VirtualRun, VirtualTransport
 
@@ -42,12 +42,11 @@ def test_a_latency_that_rises_is_learned_from_the_control_rounds():
 def test_the_first_decision_takes_the_road_of_all_others():
     """It is the answer of a control round to which every rank has reported, and holds in the same step."""
     run = VirtualRun(5).play(3)
-    assert [round_.held_at for round_ in run.rounds] == [2]
+    assert [round_.held_at for round_ in run.rounds] == [0]
     assert len(run.rounds[0].requests) == 5
     first = run.ranks[0].decisions[0]
-    assert (first.step, first.cause) == (2, "start")
-    assert run.plans[2][0] == first.plan
-    assert run.plans[1][0] == PLAIN
+    assert (first.step, first.cause) == (0, "start")
+    assert run.plans[0][0] == first.plan
 
 
 def test_the_slowest_rank_counts_in_the_first_decision_too():
@@ -74,8 +73,9 @@ def test_gain_curves_are_taken_only_where_plans_are_chosen_by_gain():
         assert not loop.current.takes_curves
         loop.end_step(0.0)
     assert measured == [False, False, True]
-    run = VirtualRun(2).play(1)
-    assert run.ranks[0].current.takes_curves
+    (rank, *_) = VirtualRun(2).ranks
+    rank.begin_step(0)
+    assert rank.current.takes_curves
 
 
 def test_a_malformed_report_names_the_rank():
@@ -88,16 +88,22 @@ def test_a_malformed_report_names_the_rank():
         run.ranks[0].finish_round()
 
 
-def test_a_measured_step_comes_first_and_before_thorough_rounds():
+def test_measured_steps_come_before_thorough_rounds():
     run = VirtualRun(2, interval=10)
     measured = []
     for step in range(40):
         run.play(1)
         measured += [step] if run.ranks[1].current.is_measured else []
-    assert measured[0] == 0
     thorough = [round_.held_at for round_ in run.rounds if round_.requests[0].num_pings > 2]
-    assert set(measured[1:]) <= {step - 1 for step in thorough}
-    assert len(measured) > 2
+    assert set(measured) <= {step - 1 for step in thorough}
+    assert len(measured) > 1
+
+
+def test_only_the_latest_changes_of_the_network_are_kept():
+    run = VirtualRun(2, lambda step: GOOD if step // 6 % 2 else FAR).play(6 * MOST_CHANGES + 60)
+    changes = run.ranks[1].view.changes
+    assert len(changes) == MOST_CHANGES
+    assert {change.after for change in changes[-2:]} == {GOOD, FAR}
 
 
 def test_after_a_resume_the_loop_starts_over_from_that_step():
@@ -105,12 +111,13 @@ def test_after_a_resume_the_loop_starts_over_from_that_step():
     plan = run.ranks[0].plan
     for rank in run.ranks:
         rank.finish_round()
-        rank.resume(100, rank.place_of(vars(plan)), NARROW, knows_buckets=True)
+        rank.resume(100, rank.place_of(vars(plan)), NARROW)
         assert (rank.plan, rank.link) == (plan, NARROW)
+        assert rank.current.awaits_buckets
     run.step, run.knows_buckets = 100, False
     run.play(1)
     assert {rank.link for rank in run.ranks} == {NARROW}  # the first choice does not give it up
-    assert not run.ranks[0].current.is_measured
+    assert not run.ranks[0].current.awaits_buckets
     run.play(9)
     later = [round_.held_at for round_ in run.rounds if round_.held_at >= 100]
     assert later == [100, 103, 106, 109]

@@ -67,3 +67,15 @@ def test_regrouped_buckets_arrive_together():
     model = CostModel(4, Calibration(link=LINKS[0]))
     _, sync_s = Objectives(model, [plan], SHAPES, [0.0]).at(LINKS[0])
     assert sync_s[0] == pytest.approx(math.fsum(model.of(plan, shape).seconds for shape in SHAPES))
+
+
+@pytest.mark.parametrize("fusion", ["bucket", "step"])
+def test_dense_buckets_of_half_precision_take_half_the_time(fusion):
+    plan = Plan(exchange="dense", algorithm="ring", fusion=fusion)
+    link = Link(latency_s=0.0, bandwidth_bps=1e7)
+    model = CostModel(4, Calibration(link=link, overhead=Overhead(message_s=0.0)))
+    half, full = (
+        Objectives(model, [plan], [Shape((500_000,), width), Shape((300_000,), width)], [0.0, 0.0]).at(link)[1][0]
+        for width in (2, 4)
+    )
+    assert half == pytest.approx(full / 2, rel=0.01)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from headway.exchange import ExchangeRecord, GainCurves, TimedCollective
+from headway.exchange import CodeGain, ExchangeRecord, GainCurves, TimedCollective
 from headway.kernels import GAIN_RATIOS, GainCurve
 from headway.network import CollectiveCost
 from headway.tuner import StepReport
@@ -67,6 +67,19 @@ def test_buckets_weigh_by_what_they_hold():
     assert report.total_curve[0] == pytest.approx(0.7)
     assert report.realised_gain == pytest.approx(0.2)
     assert not observer.report([]).has_curve  # reported once
+
+
+def test_the_gains_of_codes_weigh_by_what_buckets_hold_and_ranks_alike():
+    observer = StepObserver()
+    for gain, energy in ((0.2, 3.0), (0.6, 1.0), (math.nan, 1.0)):
+        each = curve(0.5, energy)
+        observer.curves.append(GainCurves(each, each, (CodeGain(8, 1.0), CodeGain(4, gain))))
+    report = observer.report([])
+    assert report.code_gains == ((8, 1.0), (4, pytest.approx(0.3)))
+    unknown = StepReport(own_s=1.0, exposed_s=1.0, realised_gain=1.0)
+    other = StepReport(own_s=1.0, exposed_s=1.0, realised_gain=1.0, code_gains=(CodeGain(4, 0.5),))
+    combined = StepReport.combined([report, unknown, other])
+    assert dict(combined.code_gains) == {8: 1.0, 4: pytest.approx(0.4)}
 
 
 def test_a_gradient_that_is_not_finite_gives_no_curve():

@@ -13,6 +13,7 @@ from headway.collectives import RankReports
 from headway.compress import Shape
 from headway.exchange import (
     PLAIN,
+    CodeGain,
     ComputeSpeed,
     CostModel,
     ExchangeRecord,
@@ -146,6 +147,8 @@ class VirtualRun:
     link_at: Callable[[int], Link] = lambda _step: GOOD
     gain_at: Callable[[int, float, float], float] = lambda _step, ratio, _in_force: steep(ratio)
     """The gain of a ratio at a step, under the residual that the ratio in force has left."""
+    code_gain: Callable[[int], float] = lambda _bits: 1.0
+    """What codes of so many bits preserve."""
     own_s: Callable[[int, int], float] = lambda _step, _rank: 0.1
     slowness: Callable[[Plan], float] = lambda _plan: 1.0
     """How many times longer than predicted an exchange takes."""
@@ -198,10 +201,13 @@ class VirtualRun:
     def _take_step(self) -> None:
         for rank in self.ranks:
             rank.begin_step(self.step)
-        if not self.knows_buckets and self.step >= 2:
+        if not self.knows_buckets:
             self.knows_buckets = True
-            for rank in self.ranks:
-                rank.set_buckets(SHAPES, ARRIVALS_S)
+            for number, rank in enumerate(self.ranks):
+                curves = [self._curves(PLAIN, rank.current.code_bits)] if rank.current.takes_curves else []
+                backward_s = self.own_s(self.step, number) / 1.5
+                arrivals_s = [backward_s * arrival_s / ARRIVALS_S[-1] for arrival_s in ARRIVALS_S]
+                rank.set_buckets(SHAPES, arrivals_s, curves)
             for rank in self.ranks:
                 rank.await_plan()
         self.plans.append([rank.plan for rank in self.ranks])
@@ -212,7 +218,7 @@ class VirtualRun:
         self.now += exposed_s
         for number, rank in enumerate(self.ranks):
             offset_s = CLOCKS_APART_S * number
-            curves = self._curves(plan) if rank.current.takes_curves else None
+            curves = self._curves(plan, rank.current.code_bits) if rank.current.takes_curves else None
             for record in record_at(offset_s):
                 rank.observe(record, curves)
                 curves = None
@@ -223,18 +229,20 @@ class VirtualRun:
         place = self.all_plans.index(plan)
         return float(compress_s[place] + sync_s[place]) * self.slowness(plan)
 
-    def _curves(self, plan: Plan) -> GainCurves:
+    def _curves(self, plan: Plan, code_bits: Sequence[int]) -> GainCurves:
         return GainCurves(
             *(
                 GainCurve(gains=np.array([self.gain_at(self.step, c, under) for c in GAIN_RATIOS]), energy=1.0)
                 for under in (1.0, plan.sent_ratio)
-            )
+            ),
+            tuple(CodeGain(bits, self.code_gain(bits)) for bits in code_bits),
         )
 
     def _records(self, plan: Plan) -> Callable[[float], list[ExchangeRecord]]:
         """Return what makes a rank's records of the step, given how far its clock is ahead."""
         link = self.link_at(self.step)
         gain = self.gain_at(self.step, plan.ratio, plan.ratio) if plan.description.uses_ratio else 1.0
+        gain = self.code_gain(plan.bits) if plan.description.bits else gain
         model = self.ranks[0].current.costs
         timed = []
         for shape in SHAPES:

@@ -2,10 +2,11 @@
 
 from headway.exchange.averager import Averager, Bucket
 from headway.exchange.base import ALL_RANKS, Channel, Exchange, Job, Traffic, exchange_of
+from headway.exchange.buffers import BUFFERS_EVERY, BufferAverager
 from headway.exchange.catalogue import PLAIN
 from headway.exchange.channel import ExecutorChannel
 from headway.exchange.compute_speed import ComputeSpeed, measure_speed, measure_speeds
-from headway.exchange.control import Controller, GainCurves, StepPlan
+from headway.exchange.control import CodeGain, Controller, GainCurves, StepPlan
 from headway.exchange.costs import CostModel, CostTable, ExchangeCost
 from headway.exchange.description import (
     EXCHANGES,
@@ -31,12 +32,15 @@ from headway.exchange.records import (
 
 __all__ = [
     "ALL_RANKS",
+    "BUFFERS_EVERY",
     "EXCHANGES",
     "PLAIN",
     "Averager",
     "Bucket",
     "BucketLayout",
+    "BufferAverager",
     "Channel",
+    "CodeGain",
     "ComputeSpeed",
     "Controller",
     "CostModel",

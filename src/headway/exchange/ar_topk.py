@@ -54,12 +54,12 @@ class StarTopK(Exchange):
         memory, k = job.memory.whole, wanted_entries(self.plan.ratio, job.memory.shape.numel)
         indices = None
         if channel.rank == root:
-            selection = memory.select(job.gradient, k)
+            selection = memory.select(job.unadded, k, undo=job.undo.residual)
             has_nonfinite = not bool(selection.values.isfinite().all())
             indices = selection.indices
             memory.put_back(selection)
         else:
-            memory.accumulate(job.gradient)
+            memory.accumulate(job.unadded, undo=job.undo.residual)
             has_nonfinite = memory.has_nonfinite
         return self._average(job, indices, root, channel, has_nonfinite)
 
@@ -110,7 +110,7 @@ class VarTopK(StarTopK):
 
     def run(self, job: Job, channel: Channel) -> float:
         memory, k = job.memory.whole, wanted_entries(self.plan.ratio, job.memory.shape.numel)
-        selection = memory.select(job.gradient, k)
+        selection = memory.select(job.unadded, k, undo=job.undo.residual)
         own = selection.values.double().square().sum().reshape(1)
         energies = channel.all_gather(own, self._gather).flatten()
         root = int(energies.nan_to_num(nan=torch.inf).argmax())

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from headway.compress import BucketMemory
 from headway.exchange.base import Job, exchange_of
-from headway.exchange.catalogue import PLAIN, is_plain
+from headway.exchange.buffers import BufferAverager
+from headway.exchange.catalogue import is_plain
 from headway.exchange.channel import ExecutorChannel
 from headway.exchange.control import Controller, GainCurves, StepPlan
+from headway.exchange.curves import curves_of, take_curves
 from headway.exchange.layout import BucketLayout, Layout, regroup
+from headway.exchange.layout_tracker import LayoutTracker
 from headway.exchange.memories import Memories
+from headway.exchange.narrowing import fit
 from headway.exchange.plan import Plan
 from headway.exchange.records import ExchangeRecord, History, dense_bytes
-from headway.kernels import gain_curve
+from headway.exchange.step_outcome import StepOutcome
+from headway.exchange.unused import unused_kept
 
 FUSED = -1
 """The bucket number of a record about all buckets of a step."""
 _COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 _EXACT = (torch.float32, torch.float64)
 """Sent in these types, nothing of a residual stays behind, to rounding."""
-_NUM_DENSE_STEPS = 2
-_NUM_TO_ADOPT = 3
-"""Steps in a row that must have the same new buckets; a resumed static graph has others for two steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,15 +44,17 @@ class Bucket:
     layout: BucketLayout
     is_last: bool
     on_done: Callable[[], None]
+    loss_scale: float | None = None
+    """What the loss, and so the gradient, was multiplied by, if it is known; the first bucket of a step tells it."""
     submitted_at: float = field(default_factory=time.perf_counter)
 
 
 class Averager:
     """Averages step after step. Not thread-safe.
 
-    The first two steps are dense and native: DDP rebuilds its buckets after the first, or for a static graph after the
-    second. The third shows the buckets that stay, so all of them wait for the last one. A step whose buckets differ
-    from those of the memories, such as the first step of a resumed run, is regrouped to the memories' buckets; if the
+    The first step shows the buckets, so all of them wait for the last one; from then on buckets may go alone. DDP cuts
+    its buckets anew after the first step of a process, or for a static graph after the second. Residuals belong to
+    parameters: a step whose buckets differ from those of the memories is regrouped to the memories' buckets; if the
     other buckets stay, they are adopted.
 
     Args:
@@ -57,33 +62,51 @@ class Averager:
         controller: Decides how each step is averaged.
         history: Collects the records.
         seed: The seed of all random numbers, the same on all ranks.
+        buffers: Averages the model's buffers along with its gradients, if anything does.
+        may_skip_parameters: Whether a step may leave parameters unused: nothing of their residuals is sent then.
     """
 
-    def __init__(self, channel: ExecutorChannel, controller: Controller, history: History, seed: int) -> None:
+    def __init__(
+        self,
+        channel: ExecutorChannel,
+        controller: Controller,
+        history: History,
+        seed: int,
+        *,
+        buffers: BufferAverager | None = None,
+        may_skip_parameters: bool = False,
+    ) -> None:
         self.channel = channel
         self.seed = seed
         self.step = 0
+        self.loss_scale: float | None = None
+        """The scale of the loss in whose units the residuals are, if it is known."""
         self.layout: Layout | None = None
         """The layout of the memories, or of the last step while there are none."""
         self.memories: Memories | None = None
+        self.tracker = LayoutTracker()
         self.arrivals_s: list[float] | None = None
         """When the buckets of a step arrived on this rank, after the first one."""
         self._controller = controller
         self._history = history
+        self._buffers = buffers or BufferAverager(list, channel)
+        self._may_skip_parameters = may_skip_parameters
         self._has_set_buckets = False
-        self._num_settling = _NUM_DENSE_STEPS
-        self._seen: deque[Layout] = deque(maxlen=_NUM_TO_ADOPT)
         self._taken: list[Bucket] = []
         self._waiting: list[Bucket] = []
         self._under_way: list[Callable[[], None]] = []
+        self._outcome = StepOutcome()
 
     def take(self, bucket: Bucket) -> None:
         """Average a bucket, or keep it until the last one of its step has come."""
         if not self._taken:
+            self._follow_loss_scale(bucket.loss_scale)
             self._controller.begin_step(self.step)
         order = self._order
         self._taken.append(bucket)
-        if not self._can_go_alone(bucket, order.plan):
+        if bucket.is_last:
+            self._buffers.begin(self.step)
+        if not self._can_go_alone(bucket, order):
             self._waiting.append(bucket)
         elif is_plain(order.plan) and not self._has_residual and not order.is_measured:
             self._under_way.append(self._start_plain(bucket, order.plan))
@@ -97,46 +120,59 @@ class Averager:
     @property
     def plan(self) -> Plan:
         """The plan in force."""
-        return PLAIN if self._is_settling else self._controller.current.plan
+        return self._controller.current.plan
 
     @property
     def _order(self) -> StepPlan:
         """How to average the buckets of this step, on the link in force."""
         order = self._controller.current
         self.channel.costs = order.costs
-        if self._is_settling:
-            return replace(order, plan=PLAIN)
         return order
 
     def resume(
-        self, step: int, layout: Layout | None, memories: Memories | None, arrivals_s: list[float] | None
+        self,
+        step: int,
+        layout: Layout | None,
+        memories: Memories | None,
+        arrivals_s: list[float] | None,
+        *,
+        settled: Layout | None = None,
+        loss_scale: float | None = None,
     ) -> None:
         """Continue from the state of another run; without a layout, as if buckets were not known yet."""
         self.step, self.layout, self.memories, self.arrivals_s = step, layout, memories, arrivals_s
-        self._num_settling = _NUM_DENSE_STEPS if layout is None else max(0, _NUM_DENSE_STEPS - step)
-        self._seen.clear()
+        self.loss_scale = loss_scale
+        self.tracker.resume(settled)
         self._has_set_buckets = False
 
-    @property
-    def _is_settling(self) -> bool:
-        """Whether DDP may still rebuild its buckets."""
-        return self._num_settling > 0
+    def _follow_loss_scale(self, loss_scale: float | None) -> None:
+        """Keep the residuals in the units of the gradients that come; a scale of 0 leaves nothing to compare with."""
+        if loss_scale is None or loss_scale <= 0:
+            return
+        if self.loss_scale is not None and loss_scale != self.loss_scale and self.memories is not None:
+            self.memories.rescale(loss_scale / self.loss_scale)
+        self.loss_scale = loss_scale
 
     @property
     def _has_residual(self) -> bool:
         return self.memories is not None and self.memories.residual is not None
 
-    def _can_go_alone(self, bucket: Bucket, plan: Plan) -> bool:
-        if self._is_settling:
-            return True
-        if self.memories is None or plan.fusion != "bucket" or self._waiting:
+    def _can_go_alone(self, bucket: Bucket, order: StepPlan) -> bool:
+        """Return whether a bucket can be averaged before the others have come; the same on all ranks."""
+        if order.awaits_buckets or order.plan.fusion != "bucket" or self._waiting:
             return False
-        has_same_layout = bool(self._seen) and self._seen[-1] == self.memories.layout
-        return has_same_layout and self.memories.layout[bucket.index : bucket.index + 1] == (bucket.layout,)
+        if self.memories is not None and not self._has_set_buckets:
+            return False
+        if is_plain(order.plan) and not self._has_residual:
+            return True
+        if self.memories is None:
+            return False
+        same_layout = self.tracker.latest == self.memories.layout
+        return same_layout and self.memories.layout[bucket.index : bucket.index + 1] == (bucket.layout,)
 
     def _memory_of(self, bucket: Bucket, plan: Plan) -> BucketMemory:
-        if self.memories is None:
-            return BucketMemory(bucket.layout.shape)
+        if self.memories is None or not (plan.keeps_memory or self._has_residual):
+            return BucketMemory(bucket.layout.shape, device=bucket.gradient.device)
         return self.memories.bucket(bucket.index, needed=plan.keeps_memory)
 
     def _end_step(self, plan: Plan) -> None:
@@ -150,37 +186,37 @@ class Averager:
             plan = self._run_waiting()
         elif self.memories is None:
             self.layout = layout
-        self._seen.append(layout)
-        if self._seen.count(layout) == _NUM_TO_ADOPT and self.memories is not None and layout != self.memories.layout:
-            self.memories = self.memories.regrouped(layout)
-            self.layout = layout
+        self._learn_layout(layout)
         is_exact = all(bucket.gradient.dtype in _EXACT for bucket in taken)
-        if self.memories is not None and not plan.keeps_memory and is_exact:
+        is_kept = plan.keeps_memory or self._may_skip_parameters or self._outcome.was_skipped
+        if self.memories is not None and is_exact and not is_kept:
             self.memories.forget()  # all of it has been sent
-        self._num_settling = max(0, self._num_settling - 1)
+        self._buffers.end(self.channel)
         self._controller.end_step(taken[-1].submitted_at)
         self.step += 1
+
+    def _learn_layout(self, layout: Layout) -> None:
+        """Take in the buckets of a step, and adopt other ones from the next step on if they have come to stay."""
+        adopted = self.tracker.learn(layout, self.step + 1)
+        if self.memories is not None and adopted is not None and adopted != self.memories.layout:
+            self.memories = self.memories.regrouped(adopted)
+            self.layout, self.arrivals_s = adopted, None
+            self._has_set_buckets = False
 
     def _run_waiting(self) -> Plan:
         """Average the buckets that were kept, now that the step is complete; return the plan that was used."""
         waiting, self._waiting = self._waiting, []
+        first = waiting[0].index  # those before it have the memories' layout, and have gone alone
         layout: Layout = tuple(bucket.layout for bucket in waiting)
         memories = self._prepare_memories(layout, waiting[0].gradient.device)
-        if self.arrivals_s is None:
-            self.arrivals_s = [bucket.submitted_at - waiting[0].submitted_at for bucket in waiting]
-        if not self._has_set_buckets:
-            self._controller.set_buckets([bucket.shape for bucket in memories.layout], self.arrivals_s)
-            self._controller.await_plan()
-            self._has_set_buckets = True
-        order = self._order
+        target = memories.layout[first:]
         gradients = [bucket.gradient for bucket in waiting]
-        submitted_at = waiting[-1].submitted_at
-        if layout == memories.layout:
-            self._run_together(gradients, memories, order, submitted_at)
-        else:
-            regrouped = regroup(gradients, layout, memories.layout)
-            self._run_together(regrouped, memories, order, submitted_at)
-            for gradient, average in zip(gradients, regroup(regrouped, memories.layout, layout), strict=True):
+        regrouped = gradients if layout == target else regroup(gradients, layout, target)
+        self._set_buckets(memories, waiting, regrouped)
+        order = self._order
+        self._run_together(regrouped, memories, order, waiting[-1].submitted_at, first)
+        if regrouped is not gradients:
+            for gradient, average in zip(gradients, regroup(regrouped, target, layout), strict=True):
                 gradient.copy_(average)
         for bucket in waiting:
             bucket.on_done()
@@ -188,10 +224,25 @@ class Averager:
 
     def _prepare_memories(self, layout: Layout, device: torch.device) -> Memories:
         if self.memories is None:
-            self.layout = layout if self._seen or self.layout is None else self.layout
+            self.layout = self.layout or layout
             self.memories = Memories(self.layout)
         self.memories.move_to(device)
         return self.memories
+
+    def _set_buckets(self, memories: Memories, waiting: Sequence[Bucket], gradients: Sequence[Tensor]) -> None:
+        """Tell the controller of new buckets, and wait for the plan that it chooses for them."""
+        if self._has_set_buckets:
+            return
+        if self.arrivals_s is None or len(self.arrivals_s) != len(memories.layout):
+            self.arrivals_s = [bucket.submitted_at - waiting[0].submitted_at for bucket in waiting]
+            self.arrivals_s += self.arrivals_s[-1:] * (len(memories.layout) - len(waiting))
+        order = self._controller.current
+        takes_curves = order.takes_curves and not self._has_residual
+        curves = [curves_of(each, order.code_bits) for each in gradients] if takes_curves else []
+        shapes = [bucket.shape for bucket in memories.layout]
+        self._controller.set_buckets(shapes, self.arrivals_s[: len(shapes)], curves)
+        self._controller.await_plan()
+        self._has_set_buckets = True
 
     def _start_plain(self, bucket: Bucket, plan: Plan) -> Callable[[], None]:
         """Start what DDP would do without a hook, while more buckets come; return a function that waits for it."""
@@ -206,18 +257,27 @@ class Averager:
         return finish
 
     def _run_together(
-        self, gradients: Sequence[Tensor], memories: Memories, order: StepPlan, submitted_at: float
+        self, gradients: Sequence[Tensor], memories: Memories, order: StepPlan, submitted_at: float, first: int
     ) -> None:
+        """Average buckets from the first that was kept on, each for itself or all as one."""
         needed = order.plan.keeps_memory
         if order.plan.fusion == "step":
             fused = torch.cat(list(gradients))
             self._exchange(fused, memories.fused(needed=needed), order, FUSED, submitted_at)
-            parts = torch.split(fused, [gradient.numel() for gradient in gradients])
-            for gradient, part in zip(gradients, parts, strict=True):
-                gradient.copy_(part)
+            self._write_back(fused, gradients, memories)
             return
-        for index, gradient in enumerate(gradients):
+        for index, gradient in enumerate(gradients, first):
             self._exchange(gradient, memories.bucket(index, needed=needed), order, index, submitted_at)
+
+    @staticmethod
+    def _write_back(fused: Tensor, gradients: Sequence[Tensor], memories: Memories) -> None:
+        """Write the average of a step into its buckets; what the type of one cannot hold stays in its residual."""
+        starts = itertools.accumulate((gradient.numel() for gradient in gradients), initial=0)
+        for start, gradient in zip(starts, gradients, strict=False):
+            fitting, excess = fit(fused[start : start + gradient.numel()], gradient.dtype)
+            if excess is not None and memories.residual is not None:
+                memories.residual[start : start + gradient.numel()] += excess
+            gradient.copy_(fitting)
 
     def _exchange(
         self, gradient: Tensor, memory: BucketMemory, order: StepPlan, index: int, submitted_at: float
@@ -228,11 +288,18 @@ class Averager:
         sends_any_type = not order.plan.keeps_memory and not memory.is_used
         narrow = gradient if gradient.dtype in _COMPRESSIBLE or sends_any_type else gradient.float()
         job = Job(step=self.step, bucket=index, gradient=narrow, memory=memory, seed=self.seed)
-        curves = _take_curves(narrow, memory) if order.takes_curves else None
-        gain = exchange.run(job, self.channel)
+        with self._unused_kept(narrow, memory):
+            curves = take_curves(job, order.code_bits) if order.takes_curves else None
+            gain = exchange.run(job, self._buffers.channel_for(self.channel))
+        self._outcome.add(job)
+        if index == FUSED or self.memories is None or index == len(self.memories.layout) - 1:
+            self._outcome.settle()
         if narrow is not gradient:
             gradient.copy_(narrow)
         self._note(order.plan, index, gradient, gain, start, submitted_at, curves)
+
+    def _unused_kept(self, gradient: Tensor, memory: BucketMemory) -> AbstractContextManager[None]:
+        return unused_kept(gradient, memory) if self._may_skip_parameters and memory.is_used else nullcontext()
 
     def _note(
         self,
@@ -264,16 +331,3 @@ class Averager:
         )
         self._history.add(record)
         self._controller.observe(record, curves)
-
-
-def _take_curves(gradient: Tensor, memory: BucketMemory) -> GainCurves:
-    """Return the gain curves of a bucket.
-
-    Where there is a residual, the gradient is added to it in the same pass, and left as zeros for the exchange.
-    """
-    if not memory.is_used:
-        curve = gain_curve(gradient.float() if gradient.dtype == torch.float64 else gradient)
-        return GainCurves(curve, curve)
-    curves = GainCurves(*memory.whole.accumulate_with_gain_curves(gradient))
-    gradient.zero_()
-    return curves

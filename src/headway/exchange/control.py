@@ -13,11 +13,20 @@ from headway.exchange.records import ExchangeRecord
 from headway.kernels import GainCurve
 
 
+class CodeGain(NamedTuple):
+    """What codes of so many bits are expected to preserve of a gradient: see `headway.kernels.rounding_gain`."""
+
+    bits: int
+    gain: float
+
+
 class GainCurves(NamedTuple):
     """The gain curves of a bucket: of the gradient alone, and of its sum with the residual."""
 
     gradient: GainCurve
     total: GainCurve
+    codes: tuple[CodeGain, ...] = ()
+    """The gains of codes of the gradient alone, where the tuner has asked for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +41,10 @@ class StepPlan:
     """Whether exchanges run one after the other, so that each can be timed."""
     takes_curves: bool = False
     """Whether the gain curves of all buckets are taken."""
+    awaits_buckets: bool = False
+    """Whether the plan is yet to be chosen, once the buckets are known: then all of them wait for the last one."""
+    code_bits: tuple[int, ...] = ()
+    """The numbers of bits for which the gain of codes is taken along with the curves."""
 
 
 class Controller(Protocol):
@@ -40,8 +53,16 @@ class Controller(Protocol):
     def begin_step(self, step: int) -> None:
         """Prepare a step: adopt what was decided for it, and start a control round if one is due."""
 
-    def set_buckets(self, shapes: Sequence[Shape], arrivals_s: Sequence[float]) -> None:
-        """Learn the buckets of the model and when each arrives in backward, within a step; again after a resume."""
+    def set_buckets(
+        self, shapes: Sequence[Shape], arrivals_s: Sequence[float], curves: Sequence[GainCurves] = ()
+    ) -> None:
+        """Learn the buckets of the model, within a step: in the first one, when others are adopted, after a resume.
+
+        Args:
+            shapes: The shapes of the buckets, in order.
+            arrivals_s: When each arrives in backward, after the first one.
+            curves: The gain curve of each, if they were taken.
+        """
 
     def await_plan(self) -> None:
         """Wait for the plan for buckets that have just been set: it holds in the same step."""

@@ -11,7 +11,7 @@ from headway.collectives import Collective
 from headway.compress import Shape
 from headway.exchange.base import Channel, Exchange, Job, Traffic
 from headway.exchange.description import Description, GainRule
-from headway.exchange.indexed import narrow
+from headway.exchange.narrowing import narrow
 
 
 class Dense(Exchange):
@@ -21,7 +21,7 @@ class Dense(Exchange):
 
     A residual that an earlier plan left is added and sent too; with fp16 values the rounding error stays in it.
 
-    **Cost**: one all-reduce of M bytes, or M/2. **Error**: none, or fp16's rounding, fed back.
+    **Cost**: one all-reduce of M bytes, in the gradient's type or fp16. **Error**: none, or fp16's rounding, fed back.
     """
 
     description = Description(
@@ -36,21 +36,27 @@ class Dense(Exchange):
     )
 
     def traffic(self, shape: Shape) -> Sequence[Traffic]:
-        num_bytes = shape.numel * (4 if self.plan.values == "fp32" else 2)
-        return [Traffic(Collective.ALL_REDUCE, self.plan.algorithm, num_bytes)]
+        entry_bytes = shape.entry_bytes if self.plan.values == "fp32" else 2
+        return [Traffic(Collective.ALL_REDUCE, self.plan.algorithm, shape.numel * entry_bytes)]
 
     def run(self, job: Job, channel: Channel) -> float:
-        is_plain = self.plan.values == "fp32" and not job.memory.is_used
-        share = 1 / channel.num_ranks
-        sent = job.gradient.mul_(share) if is_plain else self._take_all(job, share)
-        job.gradient.copy_(channel.all_reduce(sent, self.plan.algorithm))
+        if self.plan.values == "fp32" and not job.memory.is_used:
+            sent = job.gradient.mul_(1 / channel.num_ranks)
+            job.gradient.copy_(channel.all_reduce(sent, self.plan.algorithm))
+            return 1.0
+        total = channel.all_reduce(self._take_all(job, channel.num_ranks), self.plan.algorithm)
+        if bool(total[:1].isnan().any()):
+            return job.reject()
+        job.gradient.copy_(total)
         return 1.0
 
-    def _take_all(self, job: Job, share: float) -> Tensor:
-        """Take G/N out of the memory, and leave there what rounding takes away."""
-        memory = job.memory.whole
-        memory.accumulate(job.gradient)
-        sent = narrow(memory.residual * share, torch.float16 if self.plan.values == "fp16" else job.gradient.dtype)
+    def _take_all(self, job: Job, num_ranks: int) -> Tensor:
+        """Take G/N out of the memory, and leave there what rounding takes away; NaN throughout if G is not finite."""
+        memory, share = job.memory.whole, 1 / num_ranks
+        memory.accumulate(job.unadded, undo=job.undo.residual)
+        dtype = torch.float16 if self.plan.values == "fp16" else job.gradient.dtype
+        if memory.has_nonfinite:  # any entry of the sum then tells all ranks
+            return torch.full_like(memory.residual, torch.nan, dtype=dtype)
+        sent = narrow(memory.residual * share, dtype, num_ranks)
         memory.residual.sub_(sent.to(torch.float32), alpha=1 / share)
-        memory.drop_nonfinite()
         return sent

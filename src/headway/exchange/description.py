@@ -27,7 +27,7 @@ class GainRule(Enum):
     RATIO = "ratio"
     """It sends any entries: gain = ratio."""
     ALL = "all"
-    """It sends every entry: gain = 1."""
+    """It sends every entry: gain = factor, and for codes factor · what rounding to their bits should preserve."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,8 @@ class Description:
         keeps_memory: Whether something of every gradient stays in the residual.
         takes_turns: Whether one rank at a time chooses the indices.
         gain_rule: How its gain follows from the gain curve.
-        gain_factor: The gain over what the rule gives; with `GainRule.CURVE` only until it has been measured.
+        gain_factor: The gain over what the rule gives; with `GainRule.CURVE` and `GainRule.ALL` only until it has been
+            measured.
         variant_of: Another exchange that takes about the same time, which stands for both in the regime map.
         is_candidate: Whether the tuner chooses from it by default, and `headway plan` may recommend it.
         max_error: The largest error of an average when all entries are sent, relative to the largest entry; 0 is exact

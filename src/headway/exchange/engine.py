@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
+
+from headway.collectives.ends import register, unregister
 
 Task = Callable[[], None]
 
@@ -28,6 +31,7 @@ class Engine:
         self._idle = threading.Condition()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
+        register(self)
 
     def submit(self, task: Task, give_up: Task) -> None:
         """Run a task after those before it, or ``give_up`` if one of them failed or it fails itself."""
@@ -53,8 +57,18 @@ class Engine:
         """Run all submitted tasks, and end the thread."""
         if not self._is_closed:
             self._is_closed = True
+            unregister(self)
             self._tasks.put(None)
             self._thread.join()
+
+    def start_leaving(self, deadline: float, *, has_failed: bool) -> Callable[[], None]:
+        """At the end of the process, return a function that waits for the tasks, whose connections are cut first."""
+
+        def finish() -> None:
+            with contextlib.suppress(Exception):
+                self.drain(max(deadline - time.monotonic(), 0.0))
+
+        return finish
 
     def _work(self) -> None:
         while (item := self._tasks.get()) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-import torch
+from torch import Tensor
 
 from headway.collectives import Collective
 from headway.compress import Compressor, ErrorFeedback, LayerwiseTopK, MSTopK, Shape, StochasticQuantizer, TopK
@@ -15,6 +15,8 @@ from headway.exchange.description import Description, GainRule
 from headway.kernels import VALUE_FORMATS
 
 _BY_GATHER = (Collective.ALL_GATHER,)
+_NOT_FINITE = 255
+"""All bytes of the message of a rank whose gradient has Inf or NaN: known before anything is decoded."""
 
 
 class GatherExchange(Exchange):
@@ -23,7 +25,7 @@ class GatherExchange(Exchange):
         average = 1/N sum over ranks of C(g + residual),  residual = g + residual - C(g + residual)
 
     **Cost**: one all-gather; N - 1 messages a rank, decoded and added in order of rank, which makes ranks bitwise
-    equal. **Error**: the compressor's, fed back.
+    equal. **Error**: the compressor's, fed back. A rank whose G has Inf or NaN says so instead of sending any of it.
     """
 
     @abstractmethod
@@ -35,17 +37,30 @@ class GatherExchange(Exchange):
         return [Traffic(Collective.ALL_GATHER, self.plan.algorithm, num_bytes)]
 
     def run(self, job: Job, channel: Channel) -> float:
-        compressor = self.compressor(job.memory.shape)
-        compressed = ErrorFeedback(compressor).compress(job.gradient, job.memory, job.key(channel.rank))
+        compressor, undo = self.compressor(job.memory.shape), job.undo.residual
+        feedback = ErrorFeedback(compressor)
+        compressed = feedback.compress(job.unadded, job.memory, job.key(channel.rank), undo=undo)
+        if not compressed.is_finite:
+            compressed.message.fill_(_NOT_FINITE)
         messages = channel.all_gather(compressed.message, self.plan.algorithm)
-        total = job.gradient.to(torch.float32).zero_()
+        if _has_nonfinite(messages):
+            return job.reject()
+        total = undo.zero_()
         for rank, message in enumerate(messages):
             try:
                 compressor.add(message, job.key(rank), out=total)
             except MessageError as error:
                 raise error.from_peer(rank) from error
-        job.gradient.copy_(total.div_(channel.num_ranks))
+        job.write(total.div_(channel.num_ranks))
         return compressed.gain
+
+
+def _has_nonfinite(messages: Tensor) -> bool:
+    """Return whether the message of any rank says that its gradient is not finite."""
+    if messages.shape[1] == 0:
+        return False
+    suspicious = (messages[:, :4] == _NOT_FINITE).all(dim=1)
+    return bool(suspicious.any()) and bool((messages[suspicious] == _NOT_FINITE).all(dim=1).any())
 
 
 class AllGatherTopK(GatherExchange):

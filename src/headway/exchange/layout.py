@@ -18,11 +18,13 @@ class BucketLayout:
 
     names: tuple[str, ...]
     numels: tuple[int, ...]
+    entry_bytes: int = 4
+    """The size of a gradient's entry."""
 
     @cached_property
     def shape(self) -> Shape:
         """The sizes of the parameters."""
-        return Shape(self.numels)
+        return Shape(self.numels, self.entry_bytes)
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the part of a bucket that belongs to each parameter."""

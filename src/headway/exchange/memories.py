@@ -51,6 +51,13 @@ class Memories:
         parts = torch.split(self._residual, [bucket.shape.numel for bucket in self.layout])
         return Memories(layout, torch.cat(regroup(parts, self.layout, layout)))
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the residuals, and what is remembered of them, because the loss has another scale from now on."""
+        if self._residual is not None:
+            self._residual.mul_(factor)
+            for threshold in self.thresholds().values():
+                threshold.rescale(factor)
+
     def forget(self) -> None:
         """Free the residuals: nothing is left in them."""
         self._residual, self._of_bucket, self._fused = None, {}, None

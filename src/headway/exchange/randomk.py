@@ -38,5 +38,5 @@ class RandomKExchange(Exchange):
     def run(self, job: Job, channel: Channel) -> float:
         numel, memory = job.memory.shape.numel, job.memory.whole
         indices = random_indices(numel, wanted_entries(self.plan.ratio, numel), job.key(ALL_RANKS))
-        memory.accumulate(job.gradient)
+        memory.accumulate(job.unadded, undo=job.undo.residual)
         return average_at(job, indices.to(job.gradient.device), channel, self.plan, has_nonfinite=memory.has_nonfinite)

@@ -46,7 +46,7 @@ class ExchangeRecord:
     transfer_s: float
     """Time in collectives, waiting for late ranks included."""
     gain: float
-    """|sent|² / |G|² of this rank; NaN where Inf or NaN was among what a top-k exchange sent."""
+    """1 - |G - sent|² / |G|² of this rank, at most 1; NaN where the exchange was rejected because of Inf or NaN."""
 
 
 @dataclass(frozen=True, kw_only=True)

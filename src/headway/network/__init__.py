@@ -10,12 +10,13 @@ from headway.network.costs import (
     collective_cost,
     schedule_of,
 )
-from headway.network.estimator import Change, Estimate, Estimator, NetworkView, Observation
+from headway.network.estimator import MOST_CHANGES, Change, Estimate, Estimator, NetworkView, Observation
 from headway.network.link import WORTH_FOLLOWING, Link
 from headway.network.pairs import PairMatrix, probe_pairs
 from headway.network.textbook import Textbook
 
 __all__ = [
+    "MOST_CHANGES",
     "WORTH_FOLLOWING",
     "Calibration",
     "Change",

@@ -57,12 +57,16 @@ class Change:
     after: Link
 
 
+MOST_CHANGES = 100
+
+
 @dataclass(frozen=True, kw_only=True)
 class NetworkView:
-    """What all ranks know of the network: the estimate in force, and every lasting change so far."""
+    """What all ranks know of the network: the estimate in force, and the latest lasting changes, oldest first."""
 
     estimate: Estimate
     changes: tuple[Change, ...] = ()
+    """At most `MOST_CHANGES`."""
 
 
 class Estimator:

@@ -28,6 +28,8 @@ explains."""
 _RECENT_STEPS = 100
 _WORTH_A_LOOK = 0.1
 """By how much the gain or the time of a step must have moved for plans to be compared again."""
+_CHEAP_LOOK_S = 0.3
+"""Plain sums that should add no more than this to a step are tried first: what they really take is worth knowing."""
 _NUM_STEADY = 6
 """Steps after a move of the link before times are compared with the prediction."""
 
@@ -69,6 +71,8 @@ class AdaptiveChooser:
         self._promised_gain = self._realised_gain = math.nan
         self._plain_s = math.inf
         """What plain sums took when they were last in force, as long as the network is the same: they take no more."""
+        self._is_trying_plain = False
+        """Whether plain sums are in force because they have not been timed yet."""
         self._unexplained: deque[int] = deque(maxlen=_RECENT_STEPS)
         """The steps of switches that no change of the link explains."""
 
@@ -83,7 +87,6 @@ class AdaptiveChooser:
 
     def set_buckets(self, shapes: Sequence[Shape], arrivals_s: Sequence[float]) -> None:
         self._objectives = Objectives(self._costs, self._plans, shapes, arrivals_s)
-        self._basis = None
 
     def consider(self, situation: Situation) -> Choice | None:
         """Take in what ranks report; return a decision if something has moved that matters."""
@@ -105,12 +108,14 @@ class AdaptiveChooser:
         return None if cause is None else self._answer(situation, cause)
 
     def _start(self, situation: Situation) -> Choice:
-        """Choose the first plan for new buckets."""
+        """Choose the first plan, plain sums if it costs little to see what they take."""
         if situation.steps.has_curve:
-            self._gains.learn_curve(np.array(situation.steps.curve))
+            self._gains.learn_curve(np.array(situation.steps.curve), situation.steps.code_gains)
         self._learn_times(situation.plan, situation.steps, situation.link)
         self._link_moved_at = situation.step
-        decision = self._compare(situation, "start")
+        plain = self._front_of(np.array([self._place_of[PLAIN]]), situation.link)
+        is_worth_trying = situation.plan == PLAIN and float(plain.sync_s[0]) <= _CHEAP_LOOK_S
+        decision = self._compare(situation, "start", only=PLAIN if is_worth_trying else None)
         return Choice(decision.plan, decision)
 
     def _answer(self, situation: Situation, cause: Cause) -> Choice | None:
@@ -125,7 +130,7 @@ class AdaptiveChooser:
     def _learn_gains(self, plan: Plan, steps: StepReport) -> None:
         """Learn from the gain curve, and from the realised gain of the plan in force."""
         if steps.has_curve:
-            self._gains.learn_curve(np.array(steps.curve))
+            self._gains.learn_curve(np.array(steps.curve), steps.code_gains)
         if math.isfinite(steps.realised_gain):
             self._realised_gain = self._gains.counted(plan, steps.realised_gain)
             if steps.has_curve:
@@ -149,16 +154,21 @@ class AdaptiveChooser:
             return "warm-up"
         if not self._has_curve:
             return None
+        if self._is_trying_plain and math.isfinite(self._plain_s):
+            return "start"
         front = self._front_of(np.array([self._place_of[situation.plan]]), situation.link)
         if not basis.has_curve or _has_moved(float(front.gain[0]), basis.gain):
             return "gain"
         return "pace" if _has_moved(float(front.step_s[0]), basis.step_s) else None
 
-    def _compare(self, situation: Situation, cause: Cause) -> Decision:
-        """Compare all plans that the warm-up allows, and take the best or keep the one in force."""
+    def _compare(self, situation: Situation, cause: Cause, only: Plan | None = None) -> Decision:
+        """Compare all plans that the warm-up allows, or one with that in force, and take the best."""
         step, plan, link = situation.step, situation.plan, situation.link
         here = self._place_of[plan]
         allowed = np.flatnonzero(self._ratios >= self._warm_up.least_ratio(step))
+        if only is not None:
+            allowed = np.array([self._place_of[only]])
+        self._is_trying_plain = only is not None
         on_front = allowed[pareto_front(self._front_of(allowed, link).objectives)]
         shown = on_front if here in on_front else np.append(on_front, here)
         mine = int(np.flatnonzero(shown == here)[0])

@@ -17,8 +17,6 @@ from headway.tuner.policies import policy_of
 from headway.tuner.transport import BackgroundTransport, InlineTransport, Transport
 
 _UNKNOWN_LINK = Link(latency_s=0.0, bandwidth_bps=1e11)
-_PATIENCE_S = 86_400.0
-"""Control rounds last as long as the step they are held in; lost ranks are found by the exchanges of the step."""
 
 
 def make_loop(
@@ -43,8 +41,8 @@ def make_loop(
     )
     transport: Transport = InlineTransport(executor)
     if is_followed:
-        own = Executor(group, timeout_s=_PATIENCE_S, debug=config.debug, cpu_only=True)
-        transport = BackgroundTransport(own, config.timeout_s)
+        own = Executor(group, timeout_s=config.timeout_s, debug=config.debug, cpu_only=True, beside=executor)
+        transport = BackgroundTransport(own, executor.patience_s)
     chooser = _make_chooser(config, costs) if executor.rank == 0 and len(config.plans) > 1 else None
     tracker = LinkTracker(costs.calibration) if is_followed else GivenLink(costs.link)
     return ControlLoop(loop_config, costs, transport, tracker, chooser, log)

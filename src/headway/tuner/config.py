@@ -37,7 +37,8 @@ class Fixed:
         interval: Steps between control rounds, in which ranks combine their measurements and follow the link; at most
             one in three steps, 0 for none. With ``link`` there are none either.
         seed: The seed of random numbers; the same on all ranks.
-        timeout_s: How long a collective may take before ranks that do not answer count as lost.
+        timeout_s: How long a rank may give no sign of life before it counts as lost. One that is alive, but busy, is
+            waited for as long as torch would.
         debug: Whether to compare what ranks do before each collective; by default only if ``HEADWAY_DEBUG=1``.
     """
 
@@ -106,7 +107,8 @@ class Adaptive:
             more while nothing changes, fewer when something does. Brief ones are held every third step.
         journal: A file to which rank 0 writes its decisions, a line of JSON each.
         seed: The seed of random numbers; the same on all ranks.
-        timeout_s: How long a collective may take before ranks that do not answer count as lost.
+        timeout_s: How long a rank may give no sign of life before it counts as lost. One that is alive, but busy, is
+            waited for as long as torch would.
         debug: Whether to compare what ranks do before each collective; by default only if ``HEADWAY_DEBUG=1``.
 
     >>> len(Adaptive(exchanges=("allgather_topk",)).plans)

@@ -1,6 +1,7 @@
 """Predicts the gain of every plan in the long run, from live gain curves and from measured gains.
 
-    gain(plan) = factor(form) · min(curve(c), slope · c) / turns
+    gain(plan) = factor(form) · min(curve(c), slope · c) / turns     for the largest entries
+    gain(plan) = factor(form) · expected(bits)                       for all of them, as codes
 
 ``curve`` is that of the gradient alone, before the residual is added: no ratio can send more than that if nothing is
 left over. A small ratio leaves much: the residual grows until what is sent balances what comes in, and then a step
@@ -11,6 +12,9 @@ ratio's residual could not give it. (The minimum is a smooth one.)
 The ``factor`` is what a form of exchange really sends of G over what the rank's own top-k would: another rank's indices
 fit less well. And where ranks take turns in choosing indices, an entry waits for its rank's turn, (N + 1) / 2 steps on
 average, so that its gain counts that much less (docs/tuner.md has the measurements).
+
+What is ``expected`` of codes is 1 - E|error|² / |g|² of the gradient alone, taken along with the curve. It is negative
+where a few large entries make the grid too coarse for all others; such a plan has the least gain there is.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headway.exchange import GainRule, Plan
+from headway.exchange import CodeGain, GainRule, Plan
 from headway.exchange.plan import Form
 from headway.kernels import GAIN_RATIOS
 from headway.tuner.front import Floats
@@ -32,6 +36,7 @@ _SHARPNESS = 4
 _LIMITED = 0.9
 """A gain below this share of the curve is limited by the residual, and shows the slope."""
 _LEAST_GAIN = 1e-6
+_LEAST_FACTOR, _MOST_FACTOR = 0.05, 1.2
 _LOG_RATIOS = np.log(GAIN_RATIOS)
 
 Curve = Floats
@@ -52,6 +57,8 @@ class GainModel:
         self._which = np.array([place_of[plan.form] for plan in plans])
         self._ratios = np.array([plan.sent_ratio for plan in plans])
         self._follows_curve = np.array([_follows_curve(plan) for plan in plans])
+        self._bits = [_bits_of(plan) for plan in plans]
+        self._code_gains: dict[int, float] = {}
         self._num_turns = (num_ranks + 1) / 2
         self._turns = np.array([self._turns_of(plan) for plan in plans])
         self._factors: dict[Form, float] = {}
@@ -59,41 +66,56 @@ class GainModel:
         self.slope = _FIRST_SLOPE
         self.curve: Curve | None = None
 
-    def learn_curve(self, gains: Curve) -> None:
-        """Take in the gain curve of gradients, the mean over ranks."""
+    def learn_curve(self, gains: Curve, codes: Sequence[CodeGain] = ()) -> None:
+        """Take in the gain curve of gradients, and what is expected of codes; the mean over ranks."""
         self.curve = gains if self.curve is None else self.curve + _CURVE_SMOOTHING * (gains - self.curve)
+        for bits, gain in codes:
+            before = self._code_gains.get(bits, gain)
+            self._code_gains[bits] = before + _CURVE_SMOOTHING * (gain - before)
 
     def learn_realised(self, plan: Plan, realised: float, curve: Curve) -> None:
         """Take in the measured gain of a plan, the mean over ranks, and the curve of G in the same steps."""
-        if not _follows_curve(plan):
+        rule = plan.description.gain_rule
+        if rule is GainRule.ALL:
+            self._learn_factor(plan.form, realised, self._expected(_bits_of(plan)), least=0.0)
+        if rule is not GainRule.CURVE:
             return
         own = max(_at(curve, plan.ratio), _LEAST_GAIN)
-        observed = min(max(realised / own, 0.05), 1.2)
-        before = self._factors.get(plan.form, observed)
-        self._factors[plan.form] = before + _SMOOTHING * (observed - before)
+        self._learn_factor(plan.form, realised, own, least=_LEAST_FACTOR)
         if self.curve is not None and own < _LIMITED * _at(self.curve, plan.ratio):
             step = _SMOOTHING * math.log(own / plan.ratio / self.slope)
             self.slope = min(max(self.slope * math.exp(step), _LEAST_SLOPE), _MOST_SLOPE)
 
+    def _learn_factor(self, form: Form, realised: float, expected: float, least: float) -> None:
+        observed = min(max(realised / max(expected, _LEAST_GAIN), least), _MOST_FACTOR)
+        before = self._factors.get(form, observed)
+        self._factors[form] = before + _SMOOTHING * (observed - before)
+
     def factor(self, form: Form) -> float:
-        """Return what a form of exchange sends over what the curve says; untried forms take after a related one."""
+        """Return what a form of exchange sends over what is expected; untried forms take after a related one."""
         related = [value for known, value in self._factors.items() if known[0] == form[0]]
         return self._factors.get(form, related[0] if related else self._first_factors.get(form[0], 1.0))
 
     def predict(self) -> Floats:
         """Return the steady gain of each plan; 1 for all of them as long as no curve is known.
 
-        Where the curve says nothing, an exchange sends its share of the energy: the ratio, or everything.
+        Where the curve says nothing, an exchange sends its share of the energy: the ratio, or everything, less what is
+        expected to get lost in codes.
         """
         if self.curve is None:
             return np.ones(len(self._ratios))
         factors = np.array([self.factor(form) for form in self._forms])[self._which]
-        sent = np.where(self._follows_curve, factors * self._steady(self.curve), factors * self._ratios)
+        expected = self._ratios * [self._expected(bits) for bits in self._bits]
+        sent = factors * np.where(self._follows_curve, self._steady(self.curve), expected)
         return np.asarray(np.clip(sent, _LEAST_GAIN, 1.0) / self._turns)
 
     def counted(self, plan: Plan, gain: float) -> float:
         """Return what a measured gain counts, less where ranks take turns."""
         return gain / self._turns_of(plan)
+
+    def _expected(self, bits: int) -> float:
+        """Return the gain of sending everything, with codes of so many bits, or 0 for values."""
+        return self._code_gains.get(bits, 1.0)
 
     def _turns_of(self, plan: Plan) -> float:
         return self._num_turns if plan.description.takes_turns else 1.0
@@ -106,6 +128,10 @@ class GainModel:
 
 def _at(curve: Curve, ratio: float) -> float:
     return float(np.interp(math.log(ratio), _LOG_RATIOS, curve))
+
+
+def _bits_of(plan: Plan) -> int:
+    return plan.bits if plan.description.bits else 0
 
 
 def _follows_curve(plan: Plan) -> bool:

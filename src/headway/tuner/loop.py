@@ -20,7 +20,8 @@ from headway.collectives import RankReports
 from headway.compress import Shape
 from headway.errors import MessageError
 from headway.exchange import CostModel, ExchangeRecord, GainCurves, Plan, StepPlan
-from headway.network import Change, Link, NetworkView
+from headway.kernels.quantizers import BITS
+from headway.network import MOST_CHANGES, Change, Link, NetworkView
 from headway.tuner.choosing import Chooser, Situation
 from headway.tuner.codec import Codec
 from headway.tuner.decision import Decision, DecisionLog
@@ -108,17 +109,18 @@ class ControlLoop:
         self._schedule = RoundSchedule(config.interval or 1, looks_often=config.is_adaptive)
         self._records: deque[ExchangeRecord] = deque(maxlen=_MOST_RECORDS)
         """Since the last control round."""
+        kinds = {plan.exchange: plan.description for plan in config.plans}.values()
+        self._code_bits = tuple(bits for bits in BITS if any(bits in kind.bits for kind in kinds))
         self._observer = StepObserver()
         self._decisions: deque[Decision] = deque(maxlen=_MOST_DECISIONS)
         self._latest: Decision | None = None
         """The decision that is adopted next, with its front; on rank 0."""
         self._under_way: _RoundUnderWay | None = None
         self._step = 0
-        self._is_first_step = True
         self._step_s = 0.0
         """The time of a step, near the shorter ones of the latest."""
         self._ended_at: float | None = None
-        self.current = StepPlan(plan=config.first, costs=costs)
+        self.current = StepPlan(plan=config.first, costs=costs, awaits_buckets=self._has_choice)
         self.view = NetworkView(estimate=tracker.estimate)
 
     @property
@@ -130,6 +132,10 @@ class ControlLoop:
     def link(self) -> Link:
         """The link in force: the estimate, followed where it moves by more than 10%, so that choices do not flap."""
         return self.current.costs.link
+
+    @property
+    def _has_choice(self) -> bool:
+        return len(self._config.plans) > 1
 
     @property
     def is_following(self) -> bool:
@@ -150,16 +156,24 @@ class ControlLoop:
             self._schedule.start(step)
             self._start_round(step, self._schedule.delay, is_thorough=self._schedule.is_thorough(step))
         is_measured = self._config.interval > 0 and self._schedule.is_measured(step)
-        is_measured = is_measured or (self._config.is_adaptive and self._is_first_step)
-        takes_curves = is_measured and self._config.is_adaptive
-        self.current = replace(self.current, is_measured=is_measured, takes_curves=takes_curves)
+        takes_curves = self._config.is_adaptive and (is_measured or self.current.awaits_buckets)
+        self.current = replace(
+            self.current, is_measured=is_measured, takes_curves=takes_curves, code_bits=self._code_bits
+        )
 
-    def set_buckets(self, shapes: Sequence[Shape], arrivals_s: Sequence[float]) -> None:
+    def set_buckets(
+        self, shapes: Sequence[Shape], arrivals_s: Sequence[float], curves: Sequence[GainCurves] = ()
+    ) -> None:
         """Learn the buckets; if there is something to choose, start a control round whose answer holds at once."""
         self.finish_round()
+        self.current = replace(
+            self.current, awaits_buckets=False, takes_curves=self.current.is_measured and self._config.is_adaptive
+        )
+        self._observer.curves.extend(curves)
+        self._observer.observe_backward(arrivals_s[-1])
         if self._chooser is not None:
             self._chooser.set_buckets(shapes, arrivals_s)
-        if len(self._config.plans) > 1:
+        if self._has_choice:
             self._start_round(self._step, 0, is_opening=True)
 
     def await_plan(self) -> None:
@@ -176,7 +190,6 @@ class ControlLoop:
     def end_step(self, last_arrival_s: float) -> None:
         """Take in how long the step took, and let rank 0 begin a control round that waits for the end of the step."""
         before, self._ended_at = self._ended_at, self._clock()
-        self._is_first_step = False
         self._transport.end_step()
         if before is None:
             return
@@ -199,23 +212,22 @@ class ControlLoop:
             warnings.warn(f"the plan of the state is not one to choose from: going on with {self.plan}", stacklevel=4)
         return places[0] if places else -1
 
-    def resume(self, step: int, place: int = -1, link: Link | None = None, *, knows_buckets: bool = False) -> None:
+    def resume(self, step: int, place: int = -1, link: Link | None = None) -> None:
         """Continue at another step, between steps; all ranks do so.
 
         Args:
             step: The next step.
             place: The index of the plan to continue with, from `place_of`; -1 for the present one.
             link: The link to put in force, if not the present one.
-            knows_buckets: Whether the buckets of the run are known; if not, its first step is measured.
         """
         self._schedule.restart(step)
         self._observer = StepObserver()
         self._records.clear()
-        self._is_first_step, self._ended_at = not knows_buckets, None
+        self._ended_at = None
         kept = self.plan if self._config.is_adaptive else self._config.first
         plan = self._config.plans[place] if place >= 0 and self._config.is_adaptive else kept
         costs = self.current.costs if link is None else self.current.costs.on(link)
-        self.current = StepPlan(plan=plan, costs=costs)
+        self.current = StepPlan(plan=plan, costs=costs, awaits_buckets=self._has_choice)
 
     def abandon(self) -> None:
         """Let no other rank wait for this one: training has failed."""
@@ -312,7 +324,7 @@ class ControlLoop:
         after = answer.estimate.link
         flags = (("latency", answer.has_latency_changed), ("bandwidth", answer.has_bandwidth_changed))
         changes = [Change(what=what, before=answer.usual, after=after) for what, is_changed in flags if is_changed]
-        self.view = NetworkView(estimate=answer.estimate, changes=(*self.view.changes, *changes))
+        self.view = NetworkView(estimate=answer.estimate, changes=(*self.view.changes, *changes)[-MOST_CHANGES:])
         if isinstance(answer, DecisionAnswer) and answer.decision is not None:
             self._note(answer.decision)
         self.current = replace(self.current, plan=answer.plan or self.plan, costs=self.current.costs.on(link))

@@ -7,17 +7,24 @@ import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
-from headway.exchange import ExchangeRecord, GainCurves
+from headway.exchange import CodeGain, ExchangeRecord, GainCurves
 from headway.kernels import GainCurve
+from headway.kernels.quantizers import BITS
+from headway.tuner.codec import AtMost
 from headway.tuner.decision import GainsOnGrid
 
 _NUM_STEPS = 10
 """The time of a step is the median of this many."""
+_STEP_OVER_BACKWARD = 1.5
 _NUM_SETTLING_GAINS, _NUM_SETTLING_TIMES = 8, 2
 """Steps after a switch that do not yet show the steady gain of a plan, and its time."""
+
+
+CodeGains = Annotated[tuple[CodeGain, ...], AtMost(len(BITS))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +36,13 @@ class StepReport:
     exposed_s: float
     """The time that the exchange adds to a step."""
     realised_gain: float
-    """|sent|² / |G|² with the plan in force, once it has settled."""
+    """1 - |G - sent|² / |G|² with the plan in force, once it has settled."""
     curve: GainsOnGrid = ()
     """The gain curve of the gradient alone."""
     total_curve: GainsOnGrid = ()
     """The gain curve of its sum with the residual."""
+    code_gains: CodeGains = ()
+    """What codes are expected to preserve of the gradient alone."""
 
     @property
     def has_curve(self) -> bool:
@@ -58,6 +67,7 @@ class StepReport:
             realised_gain=statistics.fmean(gains) if gains else math.nan,
             curve=_mean([report.curve for report in known]),
             total_curve=_mean([report.total_curve for report in known]),
+            code_gains=_by_bits([report.code_gains for report in reports], [1.0] * len(reports)),
         )
 
 
@@ -68,6 +78,8 @@ class StepObserver:
     own_s: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_STEPS))
     exposed_s: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_STEPS))
     curves: list[GainCurves] = field(default_factory=list)
+    guess_s: float = math.nan
+    """The time of a step without its exchange, before one has been measured."""
     switched_at: int = 0
     num_to_skip: int = 0
 
@@ -78,6 +90,10 @@ class StepObserver:
             self.num_to_skip -= 1
         elif math.isfinite(exposed_s):
             self.exposed_s.append(exposed_s)
+
+    def observe_backward(self, seconds: float) -> None:
+        """Take in how long the gradients of a step took: its forward pass takes about half as long."""
+        self.guess_s = _STEP_OVER_BACKWARD * seconds
 
     def observe_switch(self, step: int) -> None:
         """Forget what was measured of the plan before."""
@@ -91,11 +107,12 @@ class StepObserver:
         known = [record for record in settled if math.isfinite(record.gain) and record.dense_bytes > 0]
         gains, weights = [record.gain for record in known], [record.dense_bytes for record in known]
         return StepReport(
-            own_s=statistics.median(self.own_s) if self.own_s else math.nan,
+            own_s=statistics.median(self.own_s) if self.own_s else self.guess_s,
             exposed_s=statistics.median(self.exposed_s) if self.exposed_s else math.nan,
             realised_gain=float(np.average(gains, weights=weights)) if known else math.nan,
             curve=_of_all_buckets([each.gradient for each in curves]),
             total_curve=_of_all_buckets([each.total for each in curves]),
+            code_gains=_by_bits([each.codes for each in curves], [each.gradient.energy for each in curves]),
         )
 
 
@@ -106,6 +123,19 @@ def _of_all_buckets(curves: Sequence[GainCurve]) -> tuple[float, ...]:
         return ()
     mean = np.average([curve.gains for curve in curves], axis=0, weights=energies)
     return tuple(mean.tolist()) if np.isfinite(mean).all() else ()
+
+
+def _by_bits(groups: Sequence[Sequence[CodeGain]], weights: Sequence[float]) -> tuple[CodeGain, ...]:
+    """Return the weighted mean of the known gains for each number of bits."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    for group, weight in zip(groups, weights, strict=True):
+        for bits, gain in group:
+            if math.isfinite(gain) and 0 < weight < math.inf:
+                found.setdefault(bits, []).append((gain, weight))
+    return tuple(
+        CodeGain(bits, sum(gain * weight for gain, weight in known) / sum(weight for _, weight in known))
+        for bits, known in found.items()
+    )
 
 
 def _mean(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:

@@ -1,0 +1,39 @@
+"""Takes the gain curves of buckets: how much of a gradient each ratio, and each number of bits, would preserve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headway.exchange.base import Job
+from headway.exchange.control import CodeGain, GainCurves
+from headway.kernels import gain_curve, rounding_gain
+
+
+def _single(gradient: Tensor) -> Tensor:
+    """Return a gradient in single precision or less, as kernels take it."""
+    return gradient.float() if gradient.dtype == torch.float64 else gradient
+
+
+def curves_of(gradient: Tensor, code_bits: Sequence[int]) -> GainCurves:
+    """Return the gain curve of a gradient that has no residual, and the gains of codes."""
+    gradient = _single(gradient)
+    codes = tuple(CodeGain(bits, rounding_gain(gradient, bits)) for bits in code_bits)
+    curve = gain_curve(gradient)
+    return GainCurves(curve, curve, codes)
+
+
+def take_curves(job: Job, code_bits: Sequence[int] = ()) -> GainCurves:
+    """Return the gain curves of a bucket, and the gains of codes.
+
+    Where there is a residual, the gradient is added to it in the same pass, and the exchange need not add it.
+    """
+    gradient = _single(job.gradient)
+    if not job.memory.is_used:
+        return curves_of(gradient, code_bits)
+    codes = tuple(CodeGain(bits, rounding_gain(gradient, bits)) for bits in code_bits)
+    curves = job.memory.whole.accumulate_with_gain_curves(gradient, undo=job.undo.residual)
+    job.undo.is_filled = True
+    return GainCurves(*curves, codes)
