@@ -25,7 +25,8 @@ from headway.train import cnn
 
 RATIO = 0.01
 BATCH = 16
-NUM_WARM_UP, NUM_STEPS = 4, 5
+NUM_WARM_UP, NUM_STEPS = 6, 5
+"""Buckets have settled after the sixth step."""
 ONE_BUCKET_MB = 1000
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import torch
 import torch.distributed as dist
 
 import headway
+from headway.network import Calibration, calibrate
+from headway.tuner import building
 from tests.ddp.training import LINK, bits, fixed, mlp, parameters_of, step_once, wrap
 
 pytestmark = pytest.mark.pool
@@ -106,3 +109,29 @@ def test_wrong_use_says_what_to_do(pool):
     assert bare == "attach takes a DistributedDataParallel model, not Sequential: wrap the model first, then attach"
     assert twice.startswith("this model has a communication hook, and DDP takes one for life")
     assert config == "config is a str, but must be a headway.Adaptive(...) or headway.Fixed(...)"
+
+
+def count_open() -> tuple[int, int]:
+    """Return how many files and how many threads this process has open, those of torch included."""
+    return len(list(Path("/proc/self/fd").iterdir())), len(list(Path("/proc/self/task").iterdir()))
+
+
+def attach_and_close(num_cycles: int) -> list[tuple[int, int]]:
+    """Train and close again and again; keep models and handles, as a notebook would."""
+    building.calibrate = lambda executor: Calibration(link=LINK)  # measuring takes longer than all the rest
+    kept, counts = [], []
+    for _ in range(num_cycles):
+        ddp = wrap(mlp())
+        handle = headway.attach(ddp, headway.Fixed(exchange="dense", algorithm="ring", fusion="bucket", interval=1))
+        for step in range(4):
+            step_once(ddp, torch.optim.SGD(ddp.parameters(), lr=0.05), step)
+        handle.close()
+        kept.append((ddp, handle))
+        counts.append(count_open())
+    building.calibrate = calibrate
+    return counts
+
+
+def test_what_is_closed_leaves_no_files_or_threads_behind(pool):
+    for counts in pool.run(attach_and_close, 12, num_ranks=2):
+        assert counts[2:] == [counts[1]] * 10

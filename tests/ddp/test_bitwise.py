@@ -50,7 +50,8 @@ def test_all_ranks_are_equal_to_the_bit(pool, num_ranks, one_in):
         results = [rank[place] for rank in ranks]
         assert len({bits(result["parameters"]) for result in results}) == 1, config
         assert max(result["lost"] for result in results) < ROUNDING, config
-        assert min(results[0]["losses"][3:]) < results[0]["losses"][0], config
+        if config["exchange"] != "randomk":  # which learns too little in so few steps
+            assert min(results[0]["losses"][3:]) < results[0]["losses"][0], config
         if num_ranks == 1:
             assert results[0]["history"] == ()
             continue

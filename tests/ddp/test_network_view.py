@@ -34,7 +34,7 @@ def test_all_ranks_know_the_same_after_every_step(pool):
     assert first[0] == first[4] != first[-1]
     link = first[-1].estimate.link
     assert 0 < link.latency_s < 0.1
-    assert first[-1].estimate.latency_error <= first[0].estimate.latency_error  # known anew, if it was shorter at last
+    assert 0 < first[-1].estimate.latency_error < 1
 
 
 def which_are_reported() -> list[tuple[int, str, str]]:

@@ -44,24 +44,27 @@ def test_records_and_wire_agree(exchange, algorithm, fusion):
     assert counted == pytest.approx(sum(stated.values()), rel=0.05)
 
 
-def test_every_phase_of_c1_is_noticed_and_known_twenty_exchanges_later():
-    scenario = load_scenario("c1").scaled(bandwidth=0.04, time=0.5).by_steps()
-    found: list[tuple[float, float, list[str]]] = []
+# Latency (s) and bandwidth (bit/s) of the four phases, from and to. What a busy machine adds is not the network's;
+# benchmarks/estimates.py says how exactly and how soon they are known.
+C1_PHASES = [(0, 0.02, 1.6e8, 1e12), (0, 0.02, 2.8e7, 5.2e7), (0.035, 0.065, 2.8e7, 5.2e7), (0.035, 0.065, 1.6e8, 1e12)]
+MOST_STEPS_UNTIL_KNOWN = 80
+
+
+def test_every_phase_of_c1_is_noticed_and_known():
+    scenario = load_scenario("c1").scaled(bandwidth=0.04, time=PHASE_STEPS / 50).by_steps()
+    found: list[tuple[int, float, float, list[str]]] = []
 
     def collect(_rank: int, line: str) -> None:
         if line.startswith("view "):
             found.append(json.loads(line.removeprefix("view ")))
 
-    script = command(SCRIPTS / "followed.py", json.dumps([24, 47, 72, 97]))
+    arguments = (str(PHASE_STEPS), str(MOST_STEPS_UNTIL_KNOWN), json.dumps(C1_PHASES))
     with Lab(2, scenario) as lab:
-        result = lab.run(script, output=collect, timeout_s=120)
+        result = lab.run(command(SCRIPTS / "followed.py", *arguments), output=collect, timeout_s=110)
     assert result.exit_code == 0, result.tails
-    # Generous: the machine that tests may be busy. benchmarks/estimates.py has the limits.
-    assert [row[0] for row in found[2:]] == pytest.approx([0.05, 0.05], rel=0.3)
-    assert [row[1] for row in found[1:3]] == pytest.approx([40e6, 40e6], rel=0.3)
-    assert min(found[0][1], found[3][1]) > 4 * found[2][1]
-    assert max(row[0] for row in found[:2]) < 0.02
-    assert {"latency", "bandwidth"} <= set(found[-1][2])
+    assert all(num_steps < MOST_STEPS_UNTIL_KNOWN for num_steps, *_ in found), found
+    assert len(found) == len(C1_PHASES)
+    assert {"latency", "bandwidth"} <= set(found[-1][-1])
 
 
 def test_the_second_phase_of_c1_is_noticed_and_answered():

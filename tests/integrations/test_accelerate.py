@@ -63,6 +63,27 @@ def test_states_of_accelerate_hold_the_residuals_of_all_ranks(pool, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine-0.pt", "mine-1.pt"]
 
 
+def train_with_scalers() -> list[float | None]:
+    """Return the scales that two handles know; half precision needs a GPU, so the scalers are put in place by hand."""
+    from accelerate import Accelerator
+
+    scales = []
+    for scale in (None, 1024.0):
+        accelerator = Accelerator(cpu=True)
+        model = accelerator.prepare(wrap(mlp()))
+        accelerator.scaler = None if scale is None else torch.amp.GradScaler("cpu", init_scale=scale)
+        handle = accelerate.attach(model, CONFIG)
+        step_once(model, torch.optim.SGD(model.parameters(), lr=0.05), 0)
+        scales.append(handle.state_dict()["loss_scale"])
+        handle.close()
+    return scales
+
+
+@pytest.mark.timeout(60)
+def test_the_scaler_of_the_accelerator_that_prepared_the_model_is_found(pool):
+    assert pool.run(train_with_scalers, num_ranks=2) == [[None, 1024.0]] * 2
+
+
 @pytest.mark.parametrize("model", [nn.Linear(1, 1), SimpleNamespace()])
 def test_models_without_ddp_are_rejected(model):
     with pytest.raises(ValueError, match="start with torchrun --nproc-per-node 2 or more"):

@@ -26,6 +26,7 @@ def test_fits(tmp_path):
         assert not saw["without is equal"]
         assert saw["warned"] == ["the checkpoint does not have Headway's residuals of all ranks: they start from 0"]
         assert saw["failed in time"]
+        assert saw["loss scale"] == 512.0
         for message, part in zip(
             saw["refusals"],
             ["config is a str", "ddp_comm_hook: Headway is", "every_n_steps is 0", "SingleDeviceStrategy"],

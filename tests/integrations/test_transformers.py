@@ -24,6 +24,7 @@ def test_trainings(tmp_path):
         assert saw["steps of both"] == 16
         assert saw["residual is kept"]
         assert saw["steps of a new model"] == 8
+        assert saw["loss scale"] == 512.0
         assert saw["warned"] == ["the checkpoint does not have Headway's residuals of all ranks: they start from 0"]
         assert not saw["without is equal"]
         assert saw["alone"] == ["there is one process, so Headway does nothing: start with torchrun"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -32,8 +32,10 @@ def save(averager: Averager, loop: ControlLoop) -> dict[str, Any]:
         "seed": averager.seed,
         "link": [loop.link.latency_s, loop.link.bandwidth_bps],
         "arrivals_s": averager.arrivals_s,
-        "buckets": None if averager.layout is None else [asdict(bucket) for bucket in averager.layout],
+        "buckets": _as_data(averager.layout),
+        "next_buckets": _as_data(averager.tracker.settled),
         "residual": residual,
+        "loss_scale": averager.loss_scale,
         "thresholds": {} if memories is None else {k: asdict(t) for k, t in memories.thresholds().items()},
         "plan": asdict(loop.plan),
     }
@@ -76,11 +78,18 @@ def load(
         averager.resume(int(state["step"]), None, None, None)
     else:
         link = link or Link(latency_s=state["link"][0], bandwidth_bps=state["link"][1])
-        layout = _layout_of(state)
-        averager.resume(int(state["step"]), layout, _memories_of(state, layout), state["arrivals_s"])
+        layout = _layout_of(state["buckets"])
+        averager.resume(
+            int(state["step"]),
+            layout,
+            _memories_of(state, layout),
+            state["arrivals_s"],
+            settled=_layout_of(state.get("next_buckets")),
+            loss_scale=state.get("loss_scale"),
+        )
     place = torch.tensor([loop.place_of(state.get("plan"))])
     averager.channel.executor.broadcast(place, 0)
-    loop.resume(averager.step, int(place), link, knows_buckets=averager.layout is not None)
+    loop.resume(averager.step, int(place), link)
 
 
 def _where_it_does_not_fit(averager: Averager, *, fits: bool, is_readable: bool) -> tuple[list[int], list[int]]:
@@ -101,10 +110,17 @@ def _memories_of(state: Mapping[str, Any], layout: Layout | None) -> Memories | 
     return memories
 
 
-def _layout_of(state: Mapping[str, Any]) -> Layout | None:
-    if state["buckets"] is None:
+def _as_data(layout: Layout | None) -> list[dict[str, Any]] | None:
+    return None if layout is None else [asdict(bucket) for bucket in layout]
+
+
+def _layout_of(buckets: Sequence[Mapping[str, Any]] | None) -> Layout | None:
+    if buckets is None:
         return None
-    return tuple(BucketLayout(tuple(bucket["names"]), tuple(bucket["numels"])) for bucket in state["buckets"])
+    return tuple(
+        BucketLayout(tuple(bucket["names"]), tuple(bucket["numels"]), bucket.get("entry_bytes", 4))
+        for bucket in buckets
+    )
 
 
 def _misfit(averager: Averager, state: Mapping[str, Any], parameters: Mapping[str, int]) -> str | None:
@@ -118,7 +134,7 @@ def _misfit(averager: Averager, state: Mapping[str, Any], parameters: Mapping[st
         return f"the state is that of rank {state['rank']}, but this is rank {channel.rank}: each rank loads its own"
     if state["seed"] != averager.seed:
         return f"the state was made with seed {state['seed']}, but this run has {averager.seed}"
-    layout = _layout_of(state)
+    layout = _layout_of(state["buckets"])
     if layout is not None and parameters and parameters_of(layout) != dict(parameters):
         theirs = parameters_of(layout)
         differing = sorted(set(theirs.items()) ^ set(parameters.items()))[:1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -14,12 +13,14 @@ from torch.nn import Module
 
 from headway.collectives import Executor
 from headway.ddp import checkpoint
+from headway.ddp.backward import EndOfBackward
+from headway.ddp.model import Buffers, Model
 from headway.ddp.statistics import Statistics
 from headway.ddp.streams import after_backward, future_for
 from headway.exchange import (
     Averager,
     Bucket,
-    BucketLayout,
+    BufferAverager,
     Engine,
     ExchangeRecord,
     ExecutorChannel,
@@ -47,6 +48,13 @@ class GradBucket(Protocol):
         """Return whether it is the last bucket of the step."""
 
 
+class LossScaler(Protocol):
+    """A ``torch.amp.GradScaler``, or what stands for one."""
+
+    def get_scale(self) -> float:
+        """Return what the loss is multiplied by."""
+
+
 class HookState:
     """The state of a hook, for one DDP model: engine thread, process groups, memories, control loop, records.
 
@@ -56,8 +64,11 @@ class HookState:
     Args:
         config: `Adaptive`, the default, or `Fixed`.
         module: The model whose gradients are averaged; its names identify parameters in a checkpoint. Without it they
-            are numbered.
+            are numbered. Its DDP wrapper says more: whether parameters may be unused, and which buffers there are.
         group: The process group of the DDP model; all ranks by default.
+        scaler: The ``torch.amp.GradScaler`` of the script: residuals follow the scale of its loss.
+        buffers: "average" to average the buffers every 20 steps instead of DDP's broadcast before every forward pass,
+            given the wrapper; "ddp" to leave them to DDP.
     """
 
     def __init__(
@@ -66,19 +77,30 @@ class HookState:
         *,
         module: Module | None = None,
         group: dist.ProcessGroup | None = None,
+        scaler: LossScaler | None = None,
+        buffers: Buffers = "average",
     ) -> None:
         self.config = config or Adaptive()
+        self._model = Model(module)
+        self._scaler = scaler
         if isinstance(self.config, Adaptive) or self.config.plan.keeps_memory:
             compile_kernels()  # now, and not in the middle of a step that other ranks wait for
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
         log, trouble = self._open_log()
-        self._check_agreement(trouble)
+        find_buffers = self._model.take_over_buffers() if buffers == "average" else self._model.leave_buffers()
+        self._check_agreement(trouble, sum(buffer.numel() for buffer in find_buffers()))
         self._history = History()
         self._loop = make_loop(self.config, self._executor, group, log)
         channel = ExecutorChannel(self._executor, self._loop.current.costs)
-        self._averager = Averager(channel, self._loop, self._history, self.config.seed)
+        self._averager = Averager(
+            channel,
+            self._loop,
+            self._history,
+            self.config.seed,
+            buffers=BufferAverager(find_buffers, channel),
+            may_skip_parameters=self._model.may_skip_parameters,
+        )
         self._engine = Engine()
-        self._names = _Names(module)
         self._open: dict[Future[Tensor], Tensor] = {}
 
     def submit(self, bucket: GradBucket) -> Future[Tensor]:
@@ -96,9 +118,10 @@ class HookState:
         ours = Bucket(
             index=bucket.index(),
             gradient=gradient,
-            layout=BucketLayout(tuple(map(self._names.of, parameters)), tuple(p.numel() for p in parameters)),
+            layout=self._model.layout_of(parameters, gradient.element_size()),
             is_last=bucket.is_last(),
             on_done=lambda: self._complete(future),
+            loss_scale=self._scaler.get_scale() if self._scaler is not None and bucket.index() == 0 else None,
         )
         task = after_backward(lambda: self._averager.take(ours), gradient)
         self._engine.submit(task, give_up=self._give_up)
@@ -106,22 +129,28 @@ class HookState:
         return future
 
     def _complete(self, future: Future[Tensor]) -> None:
-        future.set_result(self._open.pop(future))
+        gradient = self._open.pop(future, None)
+        if gradient is not None:  # neither the engine nor `abandon` has completed it before
+            future.set_result(gradient)
 
     def _give_up(self) -> None:
         """Complete all buckets, also those that wait for the last one: backward raises before anything uses them."""
-        self._executor.abandon()
-        self._loop.abandon()
+        self.cut_off()
         for future in list(self._open):
             self._complete(future)
 
-    def _surface_errors(self) -> None:
-        """Let backward() itself raise errors of the engine: DDP cannot pass them on through a future.
+    def cut_off(self) -> None:
+        """Let no other rank wait for this one: its backward pass has failed."""
+        self._executor.abandon()
+        self._loop.abandon()
 
-        Outside of a backward pass, as when DDP's Join shadows one, the next call raises instead.
+    def _surface_errors(self) -> None:
+        """Let backward() itself raise errors of the engine, and other ranks lose this one if backward fails.
+
+        DDP cannot pass errors on through a future. Outside of a backward pass, as when DDP's Join shadows one, the
+        next call raises instead.
         """
-        with contextlib.suppress(RuntimeError):
-            torch.autograd.Variable._execution_engine.queue_callback(self._engine.drain)
+        EndOfBackward(self._engine.drain, self.cut_off).queue()
 
     def _open_log(self) -> tuple[DecisionLog | None, str]:
         """Return the decision log of rank 0, and what is wrong with its file, if anything is."""
@@ -132,11 +161,13 @@ class HookState:
         except OSError as error:
             return None, str(error)
 
-    def _check_agreement(self, trouble: str) -> None:
+    def _check_agreement(self, trouble: str, num_buffer_entries: int) -> None:
         """Find out now whether ranks were configured differently, and not by a deadline in the middle of training."""
-        own = torch.tensor([self.config.fingerprint, bool(trouble)])
-        configurations, troubles = self._executor.all_gather(own, "native").T.tolist()
-        differing = [rank for rank, theirs in enumerate(configurations) if theirs != configurations[0]]
+        may_skip = self._model.may_skip_parameters
+        own = torch.tensor([bool(trouble), self.config.fingerprint, num_buffer_entries, may_skip])
+        rows = self._executor.all_gather(own, "native").tolist()
+        troubles = [has_trouble for has_trouble, *_ in rows]
+        differing = [rank for rank, (_, *theirs) in enumerate(rows) if theirs != rows[0][1:]]
         if differing or any(troubles):
             self._executor.close()
         if differing:
@@ -183,11 +214,19 @@ class HookState:
         self._engine.drain()
         self._loop.finish_round()
         given_link = self.config.link if isinstance(self.config, Fixed) else None
-        checkpoint.load(self._averager, self._loop, state, self._names.parameters, strict=strict, link=given_link)
+        checkpoint.load(self._averager, self._loop, state, self._model.parameters, strict=strict, link=given_link)
 
     def abandon(self) -> None:
         """Give up before `close`, where this rank has failed: other ranks lose it now, and not by a deadline."""
         self._give_up()
+
+    def __enter__(self) -> HookState:
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is not None:
+            self.abandon()
+        self.close()
 
     def close(self) -> None:
         """End the engine and close the process groups, once training is over; a second call does nothing."""
@@ -214,15 +253,3 @@ def _check_gradient(gradient: Tensor, parameters: list[Tensor]) -> None:
     for parameter in parameters:
         if not parameter.is_floating_point():
             raise ValueError(f"a parameter is {parameter.dtype}, but Headway averages real floating-point numbers")
-
-
-class _Names:
-    """The names of parameters in the module, or numbers in the order in which they are first seen."""
-
-    def __init__(self, module: Module | None) -> None:
-        named = {} if module is None else {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.parameters = {name: parameter.numel() for name, parameter in named.items()}
-        self._of = {id(parameter): name for name, parameter in named.items()}
-
-    def of(self, parameter: Tensor) -> str:
-        return self._of.setdefault(id(parameter), str(len(self._of)))

@@ -12,16 +12,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn import Module
-from torch.nn.parallel import DistributedDataParallel
 
 from headway.ddp import Adaptive, Fixed, HookState
-
-
-def find_ddp(model: Module | Any) -> DistributedDataParallel | None:
-    """Return the DDP model, even if ``torch.compile`` has wrapped it; None if there is none."""
-    inner = getattr(model, "_orig_mod", model)
-    return inner if isinstance(inner, DistributedDataParallel) else None
 
 
 def check_config(config: Adaptive | Fixed | Any) -> None:

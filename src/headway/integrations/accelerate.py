@@ -8,6 +8,8 @@ Accelerate's own ``comm_hook`` accepts a fixed list of hooks only, so `attach` t
 
 from __future__ import annotations
 
+import gc
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,8 @@ from torch.nn import Module
 
 from headway.ddp import Adaptive, Fixed, HookState
 from headway.ddp import attach as attach_to_ddp
-from headway.integrations._shared import find_ddp, load_residuals, save_residuals
+from headway.ddp.model import Buffers, find_ddp
+from headway.integrations._shared import load_residuals, save_residuals
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -23,12 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["attach", "register_for_checkpointing"]
 
 
-def attach(model: Module, config: Adaptive | Fixed | None = None) -> HookState:
+def attach(model: Module, config: Adaptive | Fixed | None = None, *, buffers: Buffers = "average") -> HookState:
     """Let Headway average the gradients of a model from ``accelerator.prepare``. Every process calls it.
 
     Args:
         model: Model returned by ``prepare``, compiled or not.
         config: As for `headway.attach`.
+        buffers: As for `headway.attach`.
 
     Returns:
         The handle, as from `headway.attach`; close it before ``accelerator.end_training()``.
@@ -40,7 +44,16 @@ def attach(model: Module, config: Adaptive | Fixed | None = None) -> HookState:
             f"attach takes what accelerator.prepare returns with several processes, a DistributedDataParallel model, "
             f"not {kind}: prepare the model first, and start with torchrun --nproc-per-node 2 or more"
         )
-    return attach_to_ddp(ddp, config)
+    return attach_to_ddp(ddp, config, scaler=_scaler_of(model), buffers=buffers)
+
+
+def _scaler_of(model: Module) -> Any:
+    """Return the loss scaler of the accelerator that has prepared a model; the model itself does not know it."""
+    if "accelerate" not in sys.modules:
+        return None
+    kind = sys.modules["accelerate"].Accelerator
+    accelerators = (each for each in gc.get_objects() if issubclass(type(each), kind))
+    return next((each.scaler for each in accelerators if any(known is model for known in each._models)), None)
 
 
 def register_for_checkpointing(accelerator: Accelerator, handle: HookState, name: str = "headway") -> None:

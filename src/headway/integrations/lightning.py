@@ -12,6 +12,7 @@ import os
 from typing import Any
 
 from headway.ddp import Adaptive, Fixed, HookState, attach
+from headway.ddp.model import Buffers
 from headway.integrations._shared import check_config, resume
 from headway.report import scalars
 
@@ -32,10 +33,11 @@ class HeadwayStrategy(DDPStrategy):
 
     Args:
         config: As for `headway.attach`.
+        buffers: As for `headway.attach`.
         **options: Options of DDPStrategy and of DistributedDataParallel.
     """
 
-    def __init__(self, config: Adaptive | Fixed | None = None, **options: Any) -> None:
+    def __init__(self, config: Adaptive | Fixed | None = None, *, buffers: Buffers = "average", **options: Any) -> None:
         check_config(config)
         if foreign := sorted(name for name in options if name.startswith("ddp_comm_")):
             raise ValueError(f"{', '.join(foreign)}: Headway is the communication hook, and DDP takes one only")
@@ -43,11 +45,13 @@ class HeadwayStrategy(DDPStrategy):
         self.handle: HookState | None = None
         """Handle of the latest ``fit``: open while it runs, and still readable afterwards."""
         self._config = config
+        self._buffers = buffers
         self._resume_from: str | None = None
 
     def _register_ddp_hooks(self) -> None:
         assert self.model is not None
-        self.handle = attach(self.model, self._config)
+        scaler = getattr(self.precision_plugin, "scaler", None)
+        self.handle = attach(self.model, self._config, scaler=scaler, buffers=self._buffers)
         if self._resume_from is not None:
             resume(self.handle, self._read_state(self._resume_from), self.root_device)
 

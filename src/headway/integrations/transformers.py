@@ -17,7 +17,10 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from headway.ddp import Adaptive, Fixed, HookState, hook
-from headway.integrations._shared import check_config, find_ddp, load_residuals, save_residuals
+from headway.ddp.backward import notice_failure
+from headway.ddp.hook_state import LossScaler
+from headway.ddp.model import Buffers, find_ddp
+from headway.integrations._shared import check_config, load_residuals, save_residuals
 from headway.report import scalars
 
 try:
@@ -40,14 +43,18 @@ class HeadwayCallback(TrainerCallback):
     Args:
         trainer: Trainer that the callback is added to.
         config: As for `headway.attach`.
+        buffers: As for `headway.attach`.
     """
 
-    def __init__(self, trainer: Trainer, config: Adaptive | Fixed | None = None) -> None:
+    def __init__(
+        self, trainer: Trainer, config: Adaptive | Fixed | None = None, *, buffers: Buffers = "average"
+    ) -> None:
         if not hasattr(trainer, "callback_handler"):
             raise ValueError(f"HeadwayCallback takes the Trainer it is added to, not a {type(trainer).__name__}")
         check_config(config)
         self._trainer = trainer
         self._config = config
+        self._buffers = buffers
         self._slot: _HookSlot | None = None
         self._has_warned = False
 
@@ -71,7 +78,7 @@ class HeadwayCallback(TrainerCallback):
         is_same_model = self._slot is not None and self._slot.ddp is ddp
         if self._slot is None or not is_same_model:
             self._slot = _HookSlot(ddp)
-        handle = self._slot.new_handle(self._config)
+        handle = self._slot.new_handle(self._config, self._trainer.accelerator.scaler, self._buffers)
         if state.global_step > 0:
             load_residuals(handle, _checkpoint_of(args, state), args.device)
         elif before is not None and is_same_model:
@@ -135,13 +142,18 @@ class _HookSlot:
         self.ddp = ddp
         self.handle: HookState | None = None
 
-    def new_handle(self, config: Adaptive | Fixed | None) -> HookState:
+    def new_handle(self, config: Adaptive | Fixed | None, scaler: LossScaler | None, buffers: Buffers) -> HookState:
         """Create a handle and use it from now on."""
-        handle = HookState(config, module=self.ddp.module, group=self.ddp.process_group)
+        handle = HookState(config, module=self.ddp, group=self.ddp.process_group, scaler=scaler, buffers=buffers)
         if self.handle is None:
             self.ddp.register_comm_hook(self, _hook_of_slot)
+            notice_failure(self.ddp, self._cut_off)
         self.handle = handle
         return handle
+
+    def _cut_off(self) -> None:
+        if self.handle is not None:
+            self.handle.cut_off()
 
 
 def _hook_of_slot(slot: _HookSlot, bucket: Any) -> Future[Tensor]:

@@ -76,7 +76,7 @@ class TrainSettings:
     checkpoint_every: int = _option(100, "Steps between checkpoints; 0 for one at the end only.")
     tensorboard: bool = _option(False, "Write scalars for TensorBoard as well.")
     seed: int = _option(0, "Seed of the model, the order of samples, and the emulated network.")
-    timeout_s: float = _option(60.0, "Seconds to wait for another worker before giving up.", "--timeout")
+    timeout_s: float = _option(60.0, "Seconds without a sign of life after which a worker counts as lost.", "--timeout")
 
     def __post_init__(self) -> None:
         _one_of("workload", self.workload, WORKLOADS)

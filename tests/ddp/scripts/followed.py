@@ -1,6 +1,8 @@
-"""Train over a network that changes; rank 0 prints what is known of it after some steps, a line of JSON each.
+"""Train over a network that changes; stay in each phase until it is known, and print what is known then.
 
-followed.py CHECK_AFTER: a JSON list of numbers of steps.
+followed.py STEPS_PER_PHASE MOST_STEPS PHASES: the steps of a phase in the scenario, how many to take at most until the
+phase is known, and a JSON list of what there is to know: least and most latency (s), least and most bandwidth (bit/s).
+Rank 0 prints a line for each phase: the number of steps, latency, bandwidth, and the changes detected so far.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import headway
 from headway.lab import Control
 
 
-def main(check_after: list[int]) -> None:
+def main(steps_per_phase: int, most_steps: int, phases: list[list[float]]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = DistributedDataParallel(nn.Sequential(nn.Linear(500, 1000), nn.ReLU(), nn.Linear(1000, 500)))
@@ -26,14 +28,16 @@ def main(check_after: list[int]) -> None:
     handle = headway.attach(model, config)
     control = Control()
     inputs = torch.randn(8, 500)
-    for step in range(1, max(check_after) + 1):
-        control.step(step - 1)
-        model(inputs).square().mean().backward()
-        if step in check_after and dist.get_rank() == 0:
-            view = handle.network
-            link = view.estimate.link
-            changes = [change.what for change in view.changes]
-            print("view", json.dumps([link.latency_s, link.bandwidth_bps, changes]), flush=True)
+    for phase, (least_s, most_s, least_bps, most_bps) in enumerate(phases):
+        for num_steps in range(1, most_steps + 1):
+            control.step(phase * steps_per_phase)
+            model(inputs).square().mean().backward()
+            link = handle.network.estimate.link  # the same on all ranks after every step: they leave the loop together
+            if least_s < link.latency_s < most_s and least_bps < link.bandwidth_bps < most_bps:
+                break
+        if dist.get_rank() == 0:
+            changes = [change.what for change in handle.network.changes]
+            print("view", json.dumps([num_steps, link.latency_s, link.bandwidth_bps, changes]), flush=True)
     dist.barrier()
     handle.close()
     dist.barrier()
@@ -41,4 +45,4 @@ def main(check_after: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))

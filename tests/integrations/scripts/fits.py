@@ -17,6 +17,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -127,6 +128,9 @@ def main(folder: Path) -> None:
     saw["warned"] = [str(each.message) for each in caught if "Headway" in str(each.message)]
     saw["without is equal"] = weights_of(without) == weights_of(whole)
     saw["refusals"] = refusals(folder)
+    scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
+    scaled, _ = fit(1, folder, plugins=MixedPrecision("16-mixed", "cpu", scaler))
+    saw["loss scale"] = scaled.strategy.handle.state_dict()["loss_scale"]
 
     started_at = time.monotonic()
     try:

@@ -139,7 +139,10 @@ def main(folder: Path) -> None:
     saw["residual is kept"] = bool(residual.any()) and listener.residual.equal(residual)
 
     fresh, fresh_callback = make(folder / "fresh", model_init=Model)
+    fresh.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=512.0)  # half precision needs a GPU
     fresh.train()
+    saw["loss scale"] = fresh_callback.handle.state_dict()["loss_scale"]
+    fresh.accelerator.scaler = None
     fresh.train()
     saw["steps of a new model"] = fresh_callback.handle.statistics().step
 

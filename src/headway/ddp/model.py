@@ -1,0 +1,109 @@
+"""What Headway needs to know of the model: the names of its parameters, its buffers, and how DDP wraps it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Literal
+from weakref import ref
+
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
+
+from headway.exchange import BUFFERS_EVERY, BucketLayout
+
+_COMPILED = "_orig_mod."
+"""What ``torch.compile`` puts into the names of parameters."""
+_IGNORED = "_ddp_params_and_buffers_to_ignore"
+"""Where DDP looks for the names of what it is to leave alone."""
+_TAKEN_OVER = "_headway_averages_buffers"
+"""Marks a DDP model whose buffers an earlier handle has taken over."""
+_logger = logging.getLogger("headway")
+
+Buffers = Literal["average", "ddp"]
+
+
+def find_ddp(module: Module) -> DistributedDataParallel | None:
+    """Return the DDP model, even if ``torch.compile`` has wrapped it; None if there is none."""
+    inner = getattr(module, "_orig_mod", module)
+    return inner if isinstance(inner, DistributedDataParallel) else None
+
+
+class Model:
+    """The model whose gradients are averaged.
+
+    Args:
+        module: The model or its DDP wrapper, compiled or not. Without it parameters are numbered in the order in which
+            they are first seen, and buffers are DDP's.
+    """
+
+    def __init__(self, module: Module | None) -> None:
+        ddp = None if module is None else find_ddp(module)
+        self._ddp = None if ddp is None else ref(ddp)  # it holds the hook, and with it this: no cycle, or it stays
+        inner = module if ddp is None else ddp.module
+        ignored = getattr(inner, _IGNORED, ()) if ddp is None else ddp.parameters_to_ignore
+        named = {} if inner is None else _averaged_parameters(inner, frozenset(ignored))
+        self.parameters = {name: parameter.numel() for name, parameter in named.items()}
+        """The sizes of the parameters that DDP averages, by name."""
+        self._name_of = {id(parameter): name for name, parameter in named.items()}
+
+    def name_of(self, parameter: Tensor) -> str:
+        """Return the name of a parameter, the same whether the model is compiled or not."""
+        return self._name_of.setdefault(id(parameter), str(len(self._name_of)))
+
+    def layout_of(self, parameters: Sequence[Tensor], entry_bytes: int) -> BucketLayout:
+        """Return the layout of a bucket of these parameters."""
+        names = tuple(self.name_of(parameter) for parameter in parameters)
+        return BucketLayout(names, tuple(parameter.numel() for parameter in parameters), entry_bytes)
+
+    @property
+    def ddp(self) -> DistributedDataParallel | None:
+        """The DDP model, if it is known and still there."""
+        return None if self._ddp is None else self._ddp()
+
+    @property
+    def may_skip_parameters(self) -> bool:
+        """Whether a step may leave parameters unused."""
+        return self.ddp is not None and self.ddp.find_unused_parameters
+
+    def leave_buffers(self) -> Callable[[], list[Tensor]]:
+        """Let DDP broadcast the buffers, as it does by itself; return a function that finds none to average."""
+        if self.ddp is not None and self.ddp.broadcast_buffers and self.ddp.modules_buffers:
+            _logger.info("DDP broadcasts %d buffers before every forward pass", len(self.ddp.modules_buffers))
+        return list
+
+    def take_over_buffers(self) -> Callable[[], list[Tensor]]:
+        """Stop DDP's broadcast of the buffers, and return a function that finds those to average instead.
+
+        It finds none if DDP broadcasts none, or does so by a hook of the user's own.
+        """
+        ddp = self.ddp
+        if ddp is None or hasattr(ddp, "buffer_hook") or not (ddp.broadcast_buffers or hasattr(ddp, _TAKEN_OVER)):
+            return list
+        buffers = self._find_buffers()
+        if not buffers:
+            return list
+        ddp.broadcast_buffers = False
+        setattr(ddp, _TAKEN_OVER, True)
+        _logger.info(
+            "%d buffers are averaged every %d steps; DDP no longer broadcasts them before every forward pass "
+            '(buffers="ddp" would keep its way)',
+            len(buffers),
+            BUFFERS_EVERY,
+        )
+        return self._find_buffers
+
+    def _find_buffers(self) -> list[Tensor]:
+        ddp = self.ddp
+        assert ddp is not None
+        ddp._assign_modules_buffers()  # type: ignore[no-untyped-call]  # some may have been replaced
+        return [buffer for buffer in ddp.modules_buffers if buffer.is_floating_point()]
+
+
+def _averaged_parameters(module: Module, ignored: frozenset[str]) -> dict[str, Tensor]:
+    return {
+        name.replace(_COMPILED, ""): parameter
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad and name not in ignored
+    }

@@ -1,0 +1,221 @@
+"""Buffers of a model, such as the statistics of batch norm, averaged along with its gradients."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import headway
+from headway.exchange import BUFFERS_EVERY
+from tests.ddp.training import LINK, bits, fixed, loss_of, step_once, wrap
+
+pytestmark = pytest.mark.pool
+
+NUM_STEPS = 2 * BUFFERS_EVERY
+
+
+def with_batch_norm(width: int = 32) -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(20, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 5))
+
+
+def statistics_of(model: nn.Module) -> torch.Tensor:
+    return torch.cat([buffer.flatten() for buffer in model.buffers() if buffer.is_floating_point()])
+
+
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
+    rows = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(rows, tensor)
+    return torch.stack(rows)
+
+
+def count_broadcasts(ddp: nn.parallel.DistributedDataParallel) -> list[int]:
+    calls: list[int] = []
+    sync, ddp._sync_buffers = ddp._sync_buffers, lambda: (calls.append(1), sync())
+    return calls
+
+
+def train(config: dict[str, Any], buffers: str = "average", spoil_rank: int | None = None) -> dict[str, Any]:
+    """Train; return the statistics of all ranks just before and after they were averaged, as this rank knows them."""
+    ddp = wrap(with_batch_norm())
+    handle = headway.attach(ddp, fixed(**config), buffers=buffers)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    broadcasts = count_broadcasts(ddp)
+    before, averaged = [], []
+    for step in range(NUM_STEPS):
+        if step == NUM_STEPS - 1:
+            own = statistics_after_forward(ddp, optimizer, step, spoil=dist.get_rank() == spoil_rank)
+            before, averaged = gathered(own), gathered(statistics_of(ddp))
+        else:
+            step_once(ddp, optimizer, step)
+    seen = {"before": before, "averaged": averaged, "num_broadcasts": len(broadcasts), "records": handle.records}
+    handle.close()
+    return seen
+
+
+def statistics_after_forward(ddp: nn.Module, optimizer: torch.optim.Optimizer, step: int, *, spoil: bool) -> Any:
+    """Take a step; return the statistics as they are between its forward and its backward pass."""
+    own = []
+
+    def look(*_: Any) -> None:
+        if spoil:
+            ddp.module[1].running_mean.data[0] = torch.nan
+        own.append(statistics_of(ddp).clone())
+
+    handle = ddp.register_forward_hook(look)
+    step_once(ddp, optimizer, step)
+    handle.remove()
+    return own[0]
+
+
+EXCHANGES = [
+    {"exchange": "allgather_topk", "ratio": 0.1, "fusion": "step", "algorithm": "one_shot"},
+    {"exchange": "star_topk", "ratio": 0.1, "fusion": "bucket", "algorithm": "ring"},
+    {"exchange": "star_topk", "ratio": 0.1, "fusion": "step", "values": "fp16"},
+    {"exchange": "var_topk", "ratio": 0.1},
+    {"exchange": "quantized", "bits": 8},
+    {"exchange": "dense", "algorithm": "ring"},
+    {"exchange": "dense", "algorithm": "native", "fusion": "bucket"},
+]
+
+
+@pytest.mark.parametrize("config", EXCHANGES, ids=lambda config: "-".join(map(str, config.values())))
+def test_all_ranks_get_the_average_and_ddp_broadcasts_nothing(pool, config):
+    for seen in pool.run(train, config, num_ranks=3):
+        assert seen["num_broadcasts"] == 0
+        assert not torch.equal(seen["before"][0], seen["before"][1])  # every rank has seen its own batches
+        assert torch.allclose(seen["averaged"][0], seen["before"].mean(dim=0), atol=1e-6)
+        assert len({bits(row) for row in seen["averaged"]}) == 1
+
+
+def test_a_rank_whose_means_are_not_finite_gets_those_of_the_others(pool):
+    for seen in pool.run(train, EXCHANGES[0], "average", 1, num_ranks=3):
+        assert seen["before"][1].isnan().any()
+        of_mean, of_variance = slice(0, 32), slice(32, 64)
+        finite = seen["before"][[0, 2], of_mean]
+        assert torch.allclose(seen["averaged"][1, of_mean], finite.mean(dim=0), atol=1e-6)
+        assert torch.allclose(seen["averaged"][1, of_variance], seen["before"][:, of_variance].mean(dim=0), atol=1e-6)
+
+
+def test_they_may_be_left_to_ddp(pool):
+    for seen in pool.run(train, EXCHANGES[0], "ddp", num_ranks=2):
+        assert seen["num_broadcasts"] == NUM_STEPS
+        assert not torch.equal(seen["averaged"][0], seen["averaged"][1])  # until the next forward pass
+
+
+def two_forward_passes() -> int:
+    """As for two views of a batch: the buffers change between the backward passes."""
+    ddp = wrap(with_batch_norm())
+    handle = headway.attach(ddp, fixed(**EXCHANGES[0]))
+    for step in range(BUFFERS_EVERY):
+        losses = [loss_of(ddp.module, step), loss_of(ddp, step + 1)]
+        losses[1].backward()
+        losses[0].backward()
+    num_steps = handle.statistics().step
+    handle.close()
+    return num_steps
+
+
+def test_a_graph_that_is_still_needed_stays_valid(pool):
+    assert pool.run(two_forward_passes, num_ranks=2) == [BUFFERS_EVERY] * 2
+
+
+class Replacing(nn.Module):
+    """Its buffers: one that every step replaces by another tensor, one that is never finite, one that stays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.layer = nn.Linear(20, 5)
+        self.register_buffer("centre", torch.zeros(5))
+        self.register_buffer("mask", torch.full((5, 5), -torch.inf).triu(1))
+        self.register_buffer("positions", torch.linspace(0, 1, 7, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        self.centre = 0.9 * self.centre + 0.1 * y.detach().mean(dim=0)
+        return y
+
+
+def train_with_odd_buffers() -> dict[str, torch.Tensor]:
+    ddp = wrap(Replacing())
+    handle = headway.attach(ddp, fixed(**EXCHANGES[0]))
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for step in range(NUM_STEPS):
+        step_once(ddp, optimizer, step)
+    handle.close()
+    return {name: gathered(buffer) for name, buffer in ddp.module.named_buffers()}
+
+
+def test_buffers_may_be_replaced_constant_or_infinite(pool):
+    for seen in pool.run(train_with_odd_buffers, num_ranks=3):
+        assert len({bits(row) for row in seen["centre"]}) == 1
+        assert seen["centre"][0].any()
+        for name in ("mask", "positions"):
+            assert all(torch.equal(row, getattr(Replacing(), name)) for row in seen[name])
+
+
+def attach_differently() -> str:
+    """Rank 1 leaves its buffers to DDP."""
+    ddp = wrap(with_batch_norm())
+    try:
+        headway.attach(ddp, fixed(**EXCHANGES[0]), buffers=("average", "ddp")[dist.get_rank()])
+    except ValueError as error:
+        return str(error)
+    return "accepted"
+
+
+def test_ranks_that_treat_buffers_differently_are_told(pool):
+    for said in pool.run(attach_differently, num_ranks=2):
+        assert said.startswith("ranks [1] have another configuration than rank 0")
+
+
+def payloads(latency_s: float) -> list[list[int]]:
+    """Return the bytes of the exchanges with and without buffers, on a link of this latency."""
+    link = headway.Link(latency_s=latency_s, bandwidth_bps=1e6)
+    seen = train(EXCHANGES[0] | {"link": link})["records"]
+    return [[r.wire_bytes for r in seen if (r.step + 1) % BUFFERS_EVERY == due] for due in (0, 1)]
+
+
+def test_they_travel_with_gradients_only_where_that_is_cheaper(pool):
+    """An all-gather sends them N - 1 times, an all-reduce of their own fewer times, but with latencies of its own."""
+    for with_buffers, without in pool.run(payloads, 0.05, num_ranks=4):
+        num_bytes = 4 * (2 * 32 + 2)
+        assert {count - 3 * num_bytes for count in with_buffers} == set(without)
+    for with_buffers, without in pool.run(payloads, 0.0, num_ranks=4):
+        assert set(with_buffers) == set(without)
+
+
+def attach_in_some_ways() -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for name, model, options in (
+        ("batch norm", with_batch_norm(), {}),
+        ("none", nn.Linear(20, 5), {}),
+        ("local", with_batch_norm(), {"forward_sync_buffers": False}),
+    ):
+        lines: list[str] = []
+        listener = logging.Handler()
+        listener.emit = lambda record, lines=lines: lines.append(record.getMessage())
+        logger = logging.getLogger("headway")
+        logger.addHandler(listener)
+        level = logger.level
+        logger.setLevel(logging.INFO)
+        ddp = wrap(model, **options)
+        handle = headway.attach(ddp, headway.Fixed(exchange="dense", link=LINK))
+        logger.removeHandler(listener)
+        logger.setLevel(level)
+        said[name] = ([line for line in lines if "buffers" in line], ddp.broadcast_buffers)
+        handle.close()
+    return said
+
+
+def test_the_log_says_so(pool):
+    for said in pool.run(attach_in_some_ways, num_ranks=2):
+        assert said["batch norm"][0][0].startswith("2 buffers are averaged every 20 steps; DDP no longer broadcasts")
+        assert said["none"] == ([], True)
+        assert said["local"] == ([], False)  # whoever switched the broadcast off wants local statistics
