@@ -21,7 +21,7 @@ FIRST = (BucketLayout(("d", "c"), (40, 30)), BucketLayout(("b", "a"), (20, 10)))
 REBUILT = (BucketLayout(("c", "d"), (30, 40)), BucketLayout(("a", "b"), (10, 20)))
 
 
-def buckets_of(layout: Layout, rank: int, step: int, done: list[int]) -> list[Bucket]:
+def buckets_of(layout: Layout, rank: int, step: int, done: list[int], loss_scale: float | None = None) -> list[Bucket]:
     """Gradients that follow from the parameter, not from its bucket."""
     made = []
     for index, bucket in enumerate(layout):
@@ -37,12 +37,19 @@ def buckets_of(layout: Layout, rank: int, step: int, done: list[int]) -> list[Bu
                 is_last=index == len(layout) - 1,
                 on_done=lambda index=index: done.append(index),
                 submitted_at=0.05 * index,
+                loss_scale=loss_scale if index == 0 else None,
             )
         )
     return made
 
 
-def run_layouts(layouts: list, config: Fixed, resumed_at: int | None = None, spoiled: tuple = ()) -> dict:
+def run_layouts(
+    layouts: list,
+    config: Fixed,
+    resumed_at: int | None = None,
+    spoiled: tuple = (),
+    loss_scale: float | None = None,
+) -> dict:
     """Run a step for each layout; ``spoiled``: the (rank, step, bucket) of gradients with Inf."""
     with Executor(timeout_s=20) as executor:
         history = History()
@@ -55,7 +62,7 @@ def run_layouts(layouts: list, config: Fixed, resumed_at: int | None = None, spo
             plans.append(averager.plan.exchange)
             done: list[int] = []
             taken_alone = []
-            made = buckets_of(layout, executor.rank, step, done)
+            made = buckets_of(layout, executor.rank, step, done, loss_scale)
             for bucket in made:
                 if (executor.rank, step, bucket.index) in spoiled:
                     bucket.gradient[3] = torch.inf
@@ -207,6 +214,16 @@ def test_when_one_bucket_overflows_no_bucket_of_the_step_loses_anything(pool, ex
         )
         for other in places.values() if fusion == "bucket" else ():
             torch.testing.assert_close(after[other], (before + gradients)[other])
+
+
+@pytest.mark.parametrize("exchange", ["allgather_topk", "star_topk", "quantized"])
+def test_with_a_loss_scaler_an_overflow_leaves_the_memories_of_all_buckets_as_they_were(pool, exchange):
+    config = Fixed(exchange=exchange, ratio=0.1, fusion="bucket", algorithm="ring", link=FAR)
+    for bucket in (0, 1):
+        for rank in pool.run(run_layouts, [REBUILT] * 7, config, None, ((1, 4, bucket),), 1024.0, num_ranks=2):
+            assert rank["orders"][4] == [1, 2]  # each bucket was exchanged as it came
+            assert torch.equal(rank["residuals"][4], rank["residuals"][3])
+            assert not torch.equal(rank["residuals"][5], rank["residuals"][4])
 
 
 def switch_to_dense(spoil: bool, unused: bool) -> dict:

@@ -110,6 +110,13 @@ class Undo:
         self._memory = memory
         self._thresholds = [replace(part.threshold) for part in memory.parts]
 
+    @classmethod
+    def of_copy(cls, memory: BucketMemory) -> Undo:
+        """Save a memory now, in room of its own: it can be put back however much the gradient's buffer changes."""
+        undo = cls(memory, torch.empty(0, dtype=torch.float64))
+        undo.residual.copy_(memory.residual)
+        return undo
+
     def run(self) -> None:
         """Put back the saved residual and the thresholds."""
         self.has_run = True

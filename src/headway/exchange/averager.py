@@ -288,11 +288,16 @@ class Averager:
         sends_any_type = not order.plan.keeps_memory and not memory.is_used
         narrow = gradient if gradient.dtype in _COMPRESSIBLE or sends_any_type else gradient.float()
         job = Job(step=self.step, bucket=index, gradient=narrow, memory=memory, seed=self.seed)
+        is_last = index == FUSED or self.memories is None or index == len(self.memories.layout) - 1
+        may_be_undone = self._outcome.is_skipped or not is_last
+        is_saved = may_be_undone and self.loss_scale is not None and memory.is_used
+        if is_saved:
+            self._outcome.save(memory)
         with self._unused_kept(narrow, memory):
             curves = take_curves(job, order.code_bits) if order.takes_curves else None
             gain = exchange.run(job, self._buffers.channel_for(self.channel))
-        self._outcome.add(job)
-        if index == FUSED or self.memories is None or index == len(self.memories.layout) - 1:
+        self._outcome.add(job, is_saved=is_saved)
+        if is_last:
             self._outcome.settle()
         if narrow is not gradient:
             gradient.copy_(narrow)
