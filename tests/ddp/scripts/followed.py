@@ -29,12 +29,13 @@ def main(steps_per_phase: int, most_steps: int, phases: list[list[float]]) -> No
     control = Control()
     inputs = torch.randn(8, 500)
     for phase, (least_s, most_s, least_bps, most_bps) in enumerate(phases):
-        for num_steps in range(1, most_steps + 1):
+        num_steps, is_known = 0, False
+        while not is_known and num_steps < most_steps:
+            num_steps += 1
             control.step(phase * steps_per_phase)
             model(inputs).square().mean().backward()
             link = handle.network.estimate.link  # the same on all ranks after every step: they leave the loop together
-            if least_s < link.latency_s < most_s and least_bps < link.bandwidth_bps < most_bps:
-                break
+            is_known = least_s < link.latency_s < most_s and least_bps < link.bandwidth_bps < most_bps
         if dist.get_rank() == 0:
             changes = [change.what for change in handle.network.changes]
             print("view", json.dumps([num_steps, link.latency_s, link.bandwidth_bps, changes]), flush=True)
