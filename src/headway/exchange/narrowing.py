@@ -11,16 +11,16 @@ from torch import Tensor
 def share_limit(dtype: torch.dtype, num_ranks: int) -> float:
     """Return the largest value of a type of which N do not overflow when they are added, in whatever order.
 
-        limit = the largest value <= max / N
+        limit = the largest value <= max / (N (1 + u)^(N - 1)),   u = eps / 2
 
-    A partial sum of j of them is at most j max / N, and rounding it cannot lead beyond the largest value.
+    Rounding makes a sum at most 1 + u times as large, and a value takes part in at most N - 1 sums.
 
-    >>> [share_limit(torch.float16, num_ranks) for num_ranks in (1, 2, 3, 5)]
-    [65504.0, 32752.0, 21824.0, 13096.0]
+    >>> [share_limit(torch.float16, num_ranks) for num_ranks in (1, 2, 3, 10)]
+    [65504.0, 32736.0, 21808.0, 6520.0]
     """
     numbers = torch.finfo(dtype)
-    mantissa, exponent = math.frexp(numbers.max / num_ranks)
     unit = numbers.eps / 2
+    mantissa, exponent = math.frexp(numbers.max / (num_ranks * (1 + unit) ** (num_ranks - 1)))
     return math.ldexp(math.floor(mantissa / unit) * unit, exponent)
 
 
