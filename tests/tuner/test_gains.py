@@ -21,7 +21,7 @@ CURVE = GAIN_RATIOS**0.5
 def model_with_curve(slope: float = 1e3) -> GainModel:
     model = GainModel(PLANS, NUM_RANKS)
     model.slope = slope
-    model.learn_curve(CURVE)
+    model.learn_curve(CURVE, (CodeGain(8, 1.0),))
     return model
 
 
@@ -107,10 +107,59 @@ def test_what_is_measured_of_codes_corrects_what_is_expected():
     assert model.predict()[2] == 1.0
 
 
-def test_an_exchange_that_sends_everything_in_its_own_way_is_learned_from_what_it_preserves():
+def test_bits_that_fail_say_nothing_of_other_bits():
+    model = model_of_codes((CodeGain(8, 0.999), CodeGain(4, 0.3)))
+    for _ in range(3):
+        model.learn_realised(FOUR, -1.0, CURVE)
+    eight, four, _ = model.predict()
+    assert eight > 0.9
+    assert four < 1e-4
+
+
+def test_codes_of_which_nothing_is_known_have_the_least_gain():
+    """A step whose gradient is not finite may give a curve, but no gains of codes."""
     model = model_of_codes(())
-    model.learn_realised(FOUR, 0.6, CURVE)
-    assert model.predict().tolist() == pytest.approx([0.6, 0.6, 1.0])
+    assert model.predict().tolist() == pytest.approx([0.0, 0.0, 1.0], abs=1e-5)
+    model.learn_realised(FOUR, 0.0, CURVE)
+    model.learn_curve(CURVE, (CodeGain(8, 0.999), CodeGain(4, 0.7)))
+    assert model.predict().tolist() == pytest.approx([0.999, 0.7, 1.0])
+
+
+def test_what_was_expected_to_fail_and_does_is_as_good_as_untried():
+    model = model_of_codes((CodeGain(8, 0.999), CodeGain(4, -0.5)))
+    model.learn_realised(FOUR, -0.5, CURVE)
+    for _ in range(10):
+        model.learn_curve(CURVE, (CodeGain(8, 0.999), CodeGain(4, 0.7)))
+    assert model.predict()[1] == pytest.approx(0.7, rel=1e-3)
+
+
+def test_a_form_that_has_failed_is_forgiven_slowly_while_another_is_in_force():
+    model = model_of_codes((CodeGain(8, 0.999), CodeGain(4, 0.7)))
+    for _ in range(30):
+        model.learn_realised(FOUR, -1.0, CURVE)
+    gains = []
+    for _ in range(500):
+        model.learn_realised(EIGHT, 0.999, CURVE)
+        gains.append(model.predict()[1])
+    assert gains[9] < 0.1
+    assert gains == sorted(gains)
+    assert gains[-1] == pytest.approx(0.7, rel=0.02)
+    assert model.predict()[0] == pytest.approx(0.999)
+
+
+def test_a_form_that_sends_fewer_entries_returns_to_its_first_factor():
+    model = model_with_curve()
+    first = model.factor(STAR.form)
+    model.learn_realised(STAR, 0.1 * first / 3, CURVE)
+    for _ in range(500):
+        model.learn_realised(GATHER[0], 0.1**0.5, CURVE)
+    assert model.factor(STAR.form) == pytest.approx(first, rel=0.02)
+
+
+def test_an_exchange_that_sends_everything_in_its_own_way_is_learned_from_what_it_preserves():
+    model = model_with_curve()
+    model.learn_realised(OTHERS[0], 0.6, CURVE)
+    assert model.predict()[len(GATHER) + 2] == pytest.approx(0.6)
 
 
 def test_curves_are_smoothed():

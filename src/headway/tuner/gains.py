@@ -14,7 +14,11 @@ fit less well. And where ranks take turns in choosing indices, an entry waits fo
 average, so that its gain counts that much less (docs/tuner.md has the measurements).
 
 What is ``expected`` of codes is 1 - E|error|² / |g|² of the gradient alone, taken along with the curve. It is negative
-where a few large entries make the grid too coarse for all others; such a plan has the least gain there is.
+where a few large entries make the grid too coarse for all others; such a plan has the least gain there is, and so has
+one of which nothing is known yet. What has been measured of one number of bits says nothing of another.
+
+Gradients change, and only the plan in force is measured: the factors of all others return slowly to their first values,
+so that a form which has failed once is tried again some day.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import numpy as np
 from headway.exchange import CodeGain, GainRule, Plan
 from headway.exchange.plan import Form
 from headway.kernels import GAIN_RATIOS
+from headway.kernels.quantizers import BITS
 from headway.tuner.front import Floats
 
 _FIRST_SLOPE, _LEAST_SLOPE, _MOST_SLOPE = 15.0, 1.0, 1000.0
@@ -37,6 +42,8 @@ _LIMITED = 0.9
 """A gain below this share of the curve is limited by the residual, and shows the slope."""
 _LEAST_GAIN = 1e-6
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 1.2
+_RECOVERY = 0.01
+"""How far the factor of a form that is not in force returns to its first value, in one report."""
 _LOG_RATIOS = np.log(GAIN_RATIOS)
 
 Curve = Floats
@@ -75,9 +82,10 @@ class GainModel:
 
     def learn_realised(self, plan: Plan, realised: float, curve: Curve) -> None:
         """Take in the measured gain of a plan, the mean over ranks, and the curve of G in the same steps."""
-        rule = plan.description.gain_rule
-        if rule is GainRule.ALL:
-            self._learn_factor(plan.form, realised, self._expected(_bits_of(plan)), least=0.0)
+        self._age_factors(plan.form)
+        rule, expected = plan.description.gain_rule, self._expected(_bits_of(plan))
+        if rule is GainRule.ALL and expected > _LEAST_GAIN:  # otherwise its gain is the least already
+            self._learn_factor(plan.form, realised, expected, least=0.0)
         if rule is not GainRule.CURVE:
             return
         own = max(_at(curve, plan.ratio), _LEAST_GAIN)
@@ -87,14 +95,27 @@ class GainModel:
             self.slope = min(max(self.slope * math.exp(step), _LEAST_SLOPE), _MOST_SLOPE)
 
     def _learn_factor(self, form: Form, realised: float, expected: float, least: float) -> None:
-        observed = min(max(realised / max(expected, _LEAST_GAIN), least), _MOST_FACTOR)
+        observed = min(max(realised / expected, least), _MOST_FACTOR)
         before = self._factors.get(form, observed)
         self._factors[form] = before + _SMOOTHING * (observed - before)
 
+    def _age_factors(self, in_force: Form) -> None:
+        for form, value in self._factors.items():
+            if form != in_force:
+                self._factors[form] = value + _RECOVERY * (self._first_factor(form) - value)
+
+    def _first_factor(self, form: Form) -> float:
+        exchange, *_ = form
+        return self._first_factors.get(exchange, 1.0)
+
     def factor(self, form: Form) -> float:
-        """Return what a form of exchange sends over what is expected; untried forms take after a related one."""
-        related = [value for known, value in self._factors.items() if known[0] == form[0]]
-        return self._factors.get(form, related[0] if related else self._first_factors.get(form[0], 1.0))
+        """Return what a form of exchange sends over what is expected.
+
+        Untried forms take after one that differs in the format of its values only.
+        """
+        exchange, _, bits = form
+        related = [value for known, value in self._factors.items() if (known[0], known[2]) == (exchange, bits)]
+        return self._factors.get(form, related[0] if related else self._first_factor(form))
 
     def predict(self) -> Floats:
         """Return the steady gain of each plan; 1 for all of them as long as no curve is known.
@@ -114,8 +135,11 @@ class GainModel:
         return gain / self._turns_of(plan)
 
     def _expected(self, bits: int) -> float:
-        """Return the gain of sending everything, with codes of so many bits, or 0 for values."""
-        return self._code_gains.get(bits, 1.0)
+        """Return the gain of sending everything, with codes of so many bits, or 0 for values.
+
+        Nothing can be expected of bits that no kernel knows: an exchange of that kind counts as what it realises.
+        """
+        return self._code_gains.get(bits, _LEAST_GAIN if bits in BITS else 1.0)
 
     def _turns_of(self, plan: Plan) -> float:
         return self._num_turns if plan.description.takes_turns else 1.0
