@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from headway.kernels import dequantize, noise_key, quantize, quantized_bytes, rounding_gain
+from headway.kernels.arrays import SCALE_BLOCK as BLOCK
 from headway.kernels.arrays import torch_operations
 from tests.kernels.data import gaussian, heavy_tailed, mostly_zero
 
@@ -50,13 +51,23 @@ def test_torch_operations_agree(bits, dtype):
     assert 1 - theirs == pytest.approx(1 - rounding_gain(x, bits), rel=1e-4)
 
 
-@pytest.mark.parametrize("path", [lambda: torch_operations(), lambda: torch.no_grad()], ids=["torch", "loops"])
+@pytest.mark.parametrize("path", [torch_operations, torch.no_grad], ids=["torch", "loops"])
 def test_special_tensors(path):
     with path():
         assert rounding_gain(torch.zeros(5000), 4) == 1
         assert rounding_gain(torch.full((5000,), 1e-41), 4) == 0  # too small for a scale: sent as zeros
-        for bad in (math.nan, math.inf):
-            assert math.isnan(rounding_gain(torch.cat([gaussian(5000), torch.tensor([bad])]), 4))
+
+
+@pytest.mark.parametrize("path", [torch_operations, torch.no_grad], ids=["torch", "loops"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_blocks_that_are_not_finite_are_left_out(path, bad, threads):
+    """A step with one Inf gives a gain curve, so it has to give the gains of codes too."""
+    x = heavy_tailed(3 * BLOCK + 100)
+    without = torch.cat([x[:BLOCK], x[2 * BLOCK :]])
+    x[BLOCK + 5] = bad
+    with path():
+        assert rounding_gain(x, 4) == pytest.approx(rounding_gain(without, 4), rel=1e-6)
+        assert math.isnan(rounding_gain(x[BLOCK : 2 * BLOCK], 4))  # nothing is known of it
 
 
 def test_an_unknown_number_of_bits_is_refused():

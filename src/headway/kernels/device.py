@@ -156,22 +156,29 @@ def quantize(x: Tensor, bits: int, key: int, step: float | None, out: Tensor) ->
     return num_saturated
 
 
-def rounding_error(x: Tensor, bits: int) -> tuple[float, float]:
-    """Return E|C(x) - x|² and |x|² for `rounding.rounding_gain`, a chunk at a time."""
+def rounding_error(x: Tensor, bits: int) -> tuple[float, float, float]:
+    """Return E|C(x) - x|² and |x|² of the finite blocks, and the number of the others, a chunk at a time.
+
+    See ``rounding.rounding_gain``.
+    """
     zero, half_range = _grid(bits)
-    sums = torch.zeros(2, dtype=torch.float64, device=x.device)
+    sums = torch.zeros(3, dtype=torch.float64, device=x.device)
     for part in torch.split(x.detach().reshape(-1), CHUNK):
         entries = part.to(torch.float32)
         blocks, num_padded = _in_blocks(entries), -entries.numel() % _BLOCK
         scales = _largest(blocks)
-        is_sent = ~(scales < torch.finfo(torch.float32).tiny * half_range)
+        is_left_out = scales.isnan()
+        blocks, scales = blocks.masked_fill(is_left_out, 0.0), scales.masked_fill(is_left_out, 0.0)
+        is_sent = scales >= torch.finfo(torch.float32).tiny * half_range
         level = blocks * torch.where(is_sent, half_range / scales, 0.0) + zero % 1
         rest = level - level.floor()
         rest[-1, _BLOCK - num_padded :] = 0.0
         spread = (rest * (1 - rest)).sum(1, dtype=torch.float64)
         rounded, squares = (scales.double() / half_range).square().flatten() * spread, blocks.double().square().sum(1)
-        sums += torch.stack([torch.where(is_sent.flatten(), rounded, squares).sum(), squares.sum()])
-    return float(sums[0]), float(sums[1])
+        error = torch.where(is_sent.flatten(), rounded, squares).sum()
+        sums += torch.stack([error, squares.sum(), is_left_out.sum()])
+    error, energy, num_left_out = sums.tolist()
+    return error, energy, num_left_out
 
 
 def quantize_sign(x: Tensor, out: Tensor) -> None:

@@ -28,7 +28,9 @@ def rounding_gain(x: Tensor, bits: int) -> float:
 
         gain = 1 - E|C(x) - x|² / |x|²
 
-    **Cost**: one read of ``x``. NaN if there is Inf or NaN in it.
+    Blocks with Inf or NaN in them count on neither side; the gain is NaN if only such blocks hold anything.
+
+    **Cost**: one read of ``x``.
 
     >>> import torch
     >>> rounding_gain(torch.tensor([7.0, 3.5, 0.0, 0.0]), bits=4)  # the grid is -7, -6, ..., 7
@@ -36,12 +38,14 @@ def rounding_gain(x: Tensor, bits: int) -> float:
     """
     check_bits(bits)
     if uses_torch(x):
-        error, energy = device.rounding_error(x, bits)
+        error, energy, num_left_out = device.rounding_error(x, bits)
     else:
         flat = flat_raw(x)
         parts = run(lambda _, part: _error_and_energy(flat[part], bits), chunks(flat.size))
-        error, energy = (math.fsum(part[place] for part in parts) for place in range(2))
-    return 1 - error / energy if energy != 0 else 1.0
+        error, energy, num_left_out = (math.fsum(part[place] for part in parts) for place in range(3))
+    if energy == 0:
+        return math.nan if num_left_out else 1.0
+    return 1 - error / energy
 
 
 @reassociating
@@ -56,19 +60,21 @@ def _spread(block: Any, inverse: Any, shift: Any) -> Any:
 
 
 @kernel
-def _error_and_energy(x: Any, bits: int) -> tuple[float, float]:
+def _error_and_energy(x: Any, bits: int) -> tuple[float, float, int]:
+    """Return E|C(x) - x|² and |x|² of the finite blocks, and the number of the others."""
     buffer = np.empty(BLOCK, np.float32)
     levels, shift = half_range(bits), grid_zero(bits) - np.floor(grid_zero(bits))
-    error, energy = 0.0, 0.0
+    error, energy, num_left_out = 0.0, 0.0, 0
     for at in range(0, x.size, BLOCK):
         block = widened(x[at : at + BLOCK], buffer)
         scale = largest_magnitude(block)
+        if scale != scale:
+            num_left_out += 1
+            continue
         energy += energy_of(block)
         if scale >= SMALLEST_NORMAL * levels:
             distance = np.float64(scale) / levels
             error += distance * distance * _spread(block, levels / scale, shift)
-        elif scale != scale:
-            error = np.nan
         else:  # sent as zeros
             error += energy_of(block)
-    return error, energy
+    return error, energy, num_left_out
