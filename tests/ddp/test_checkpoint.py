@@ -119,6 +119,9 @@ def misfits() -> list[str]:
         (handle, None),
         (other, state),
         (handle, state | {"residual": state["residual"][:-1]}),
+        (handle, state | {"residual": state["residual"].clone().index_fill_(0, torch.tensor([5]), torch.nan)}),
+        (handle, state | {"residual": state["residual"].clone().index_fill_(0, torch.tensor([5]), torch.inf)}),
+        (handle, state | {"loss_scale": torch.nan}),
     ):
         try:
             target.load_state_dict(wrong)
@@ -139,7 +142,7 @@ def misfits() -> list[str]:
 
 def test_a_state_that_does_not_fit_is_refused_or_its_residuals_are_dropped(pool):
     for said in pool.run(misfits, num_ranks=2):
-        ranks, rank, version, seed, nothing, damaged, none, model, residual, dropped, step = said
+        ranks, rank, version, seed, nothing, damaged, none, model, residual, nan, inf, scale, dropped, step = said
         assert damaged.startswith("the state is damaged (KeyError: 'num_ranks')")
         assert none.startswith("the state is damaged (AttributeError")
         assert seed.startswith("the state was made with seed 4, but this run has 0")
@@ -149,5 +152,8 @@ def test_a_state_that_does_not_fit_is_refused_or_its_residuals_are_dropped(pool)
         assert nothing.startswith("the state has format None")
         assert "another model: parameter '0.bias' differs" in model
         assert "does not have the size" in residual
+        assert nan.startswith("the residual holds Inf or NaN; strict=False")
+        assert inf == nan
+        assert scale.startswith("the loss scale of the state is nan")
         assert dropped == "the state is of 5 ranks, but there are 2: residuals are dropped"
         assert step == "8"

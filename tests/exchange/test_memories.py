@@ -1,4 +1,8 @@
+"""Residuals of all buckets: they follow the scale of the loss, and move with their parameters."""
+
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
@@ -32,7 +36,15 @@ def averager_with_residual(loss_scale: float | None) -> Averager:
 
 @pytest.mark.parametrize(
     ("before", "now", "factor", "known"),
-    [(None, 1024.0, 1, 1024.0), (512.0, 1024.0, 2, 1024.0), (512.0, None, 1, 512.0), (512.0, 0.0, 1, 512.0)],
+    [
+        (None, 1024.0, 1, 1024.0),
+        (512.0, 1024.0, 2, 1024.0),
+        (512.0, None, 1, 512.0),
+        (512.0, 0.0, 1, 512.0),
+        (512.0, math.inf, 1, 512.0),
+        (512.0, math.nan, 1, 512.0),
+        (None, math.nan, 1, None),
+    ],
 )
 def test_residuals_are_rescaled_only_where_both_scales_are_known(before, now, factor, known):
     """A state of a run without a scaler, or of an older version, does not say in which units it is."""
@@ -40,6 +52,12 @@ def test_residuals_are_rescaled_only_where_both_scales_are_known(before, now, fa
     averager._follow_loss_scale(now)
     assert torch.equal(averager.memories.residual, torch.full((1000,), float(factor)))
     assert averager.loss_scale == known
+
+
+def test_entries_that_overflow_in_the_new_scale_are_dropped():
+    memories = Memories(LAYOUT, torch.tensor([3e38, -3e38] + [1.0] * 998))
+    memories.rescale(2.0)
+    assert torch.equal(memories.residual, torch.tensor([0.0, 0.0] + [2.0] * 998))
 
 
 def test_without_residuals_there_is_nothing_to_rescale():

@@ -1,3 +1,5 @@
+"""Parameters that a step does not use: nothing of their residuals is sent, and nothing of them is lost."""
+
 from __future__ import annotations
 
 import pytest

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from headway.exchange import Averager, BucketLayout, Layout, Memories, parameters_of
 from headway.kernels.threshold import Threshold
@@ -139,9 +141,19 @@ def _misfit(averager: Averager, state: Mapping[str, Any], parameters: Mapping[st
         theirs = parameters_of(layout)
         differing = sorted(set(theirs.items()) ^ set(parameters.items()))[:1]
         return f"the state is of another model: parameter {differing[0][0]!r} differs"
-    residual = state["residual"]
-    if layout is not None and residual is not None and residual.numel() != sum(parameters_of(layout).values()):
+    scale = state.get("loss_scale")
+    if scale is not None and not 0 < scale < math.inf:
+        return f"the loss scale of the state is {scale}, but must be finite and above 0"
+    return _residual_misfit(state["residual"], layout)
+
+
+def _residual_misfit(residual: Tensor | None, layout: Layout | None) -> str | None:
+    if residual is None:
+        return None
+    if layout is not None and residual.numel() != sum(parameters_of(layout).values()):
         return "the residual does not have the size of the buckets"
-    if residual is not None and residual.dtype != torch.float32:
+    if residual.dtype != torch.float32:
         return f"the residual is {residual.dtype}, but must be float32"
+    if not bool(residual.isfinite().all()):  # it would make every step overflow, and every undo would put it back
+        return "the residual holds Inf or NaN"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -146,8 +147,8 @@ class Averager:
         self._has_set_buckets = False
 
     def _follow_loss_scale(self, loss_scale: float | None) -> None:
-        """Keep the residuals in the units of the gradients that come; a scale of 0 leaves nothing to compare with."""
-        if loss_scale is None or loss_scale <= 0:
+        """Keep the residuals in the units of the gradients that come; 0, Inf and NaN leave nothing to compare with."""
+        if loss_scale is None or not 0 < loss_scale < math.inf:
             return
         if self.loss_scale is not None and loss_scale != self.loss_scale and self.memories is not None:
             self.memories.rescale(loss_scale / self.loss_scale)

@@ -52,9 +52,12 @@ class Memories:
         return Memories(layout, torch.cat(regroup(parts, self.layout, layout)))
 
     def rescale(self, factor: float) -> None:
-        """Multiply the residuals, and what is remembered of them, because the loss has another scale from now on."""
+        """Multiply the residuals, and what is remembered of them, because the loss has another scale from now on.
+
+        Entries that overflow are dropped: Inf in a residual would make all later steps overflow.
+        """
         if self._residual is not None:
-            self._residual.mul_(factor)
+            self._residual.mul_(factor).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
             for threshold in self.thresholds().values():
                 threshold.rescale(factor)
 
