@@ -160,19 +160,34 @@ def test_buffers_may_be_replaced_constant_or_infinite(pool):
             assert all(torch.equal(row, getattr(Replacing(), name)) for row in seen[name])
 
 
-def attach_differently() -> str:
-    """Rank 1 leaves its buffers to DDP."""
+def attach_differently() -> tuple[str, bool]:
+    """Rank 1 leaves its buffers to DDP; return the error, and whether DDP still broadcasts."""
     ddp = wrap(with_batch_norm())
     try:
         headway.attach(ddp, fixed(**EXCHANGES[0]), buffers=("average", "ddp")[dist.get_rank()])
     except ValueError as error:
-        return str(error)
-    return "accepted"
+        return str(error), ddp.broadcast_buffers
+    return "accepted", ddp.broadcast_buffers
 
 
-def test_ranks_that_treat_buffers_differently_are_told(pool):
-    for said in pool.run(attach_differently, num_ranks=2):
+def test_ranks_that_treat_buffers_differently_are_told_and_nothing_has_changed(pool):
+    for said, ddp_broadcasts in pool.run(attach_differently, num_ranks=2):
         assert said.startswith("ranks [1] have another configuration than rank 0")
+        assert ddp_broadcasts
+
+
+def take_over_and_give_back() -> list[bool]:
+    """As with a Trainer, whose model keeps its hook while handles change."""
+    ddp = wrap(with_batch_norm())
+    seen = []
+    for buffers in ("average", "average", "ddp", "average"):
+        headway.HookState(fixed(**EXCHANGES[0]), module=ddp, buffers=buffers).close()
+        seen.append(ddp.broadcast_buffers)
+    return seen
+
+
+def test_a_later_handle_may_give_them_back_to_ddp(pool):
+    assert pool.run(take_over_and_give_back, num_ranks=2) == [[False, False, True, False]] * 2
 
 
 def payloads(latency_s: float) -> list[list[int]]:

@@ -87,7 +87,7 @@ class HookState:
             compile_kernels()  # now, and not in the middle of a step that other ranks wait for
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
         log, trouble = self._open_log()
-        find_buffers = self._model.take_over_buffers() if buffers == "average" else self._model.leave_buffers()
+        find_buffers = self._model.buffers_to_average if buffers == "average" else list
         self._check_agreement(trouble, sum(buffer.numel() for buffer in find_buffers()))
         self._history = History()
         self._loop = make_loop(self.config, self._executor, group, log)
@@ -102,6 +102,10 @@ class HookState:
         )
         self._engine = Engine()
         self._open: dict[Future[Tensor], Tensor] = {}
+        if buffers == "average":  # last: if anything above fails, the model is as it was
+            self._model.take_over_buffers()
+        else:
+            self._model.leave_buffers()
 
     def submit(self, bucket: GradBucket) -> Future[Tensor]:
         """Hand a bucket to the engine; the future is its buffer, averaged."""

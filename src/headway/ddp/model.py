@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 from weakref import ref
 
@@ -67,23 +67,22 @@ class Model:
         """Whether a step may leave parameters unused."""
         return self.ddp is not None and self.ddp.find_unused_parameters
 
-    def leave_buffers(self) -> Callable[[], list[Tensor]]:
-        """Let DDP broadcast the buffers, as it does by itself; return a function that finds none to average."""
-        if self.ddp is not None and self.ddp.broadcast_buffers and self.ddp.modules_buffers:
-            _logger.info("DDP broadcasts %d buffers before every forward pass", len(self.ddp.modules_buffers))
-        return list
-
-    def take_over_buffers(self) -> Callable[[], list[Tensor]]:
-        """Stop DDP's broadcast of the buffers, and return a function that finds those to average instead.
-
-        It finds none if DDP broadcasts none, or does so by a hook of the user's own.
-        """
+    def leave_buffers(self) -> None:
+        """Let DDP broadcast the buffers, as it does by itself, even if an earlier handle had stopped that."""
         ddp = self.ddp
-        if ddp is None or hasattr(ddp, "buffer_hook") or not (ddp.broadcast_buffers or hasattr(ddp, _TAKEN_OVER)):
-            return list
-        buffers = self._find_buffers()
-        if not buffers:
-            return list
+        if ddp is None:
+            return
+        if hasattr(ddp, _TAKEN_OVER):
+            ddp.broadcast_buffers = True
+            delattr(ddp, _TAKEN_OVER)
+        if ddp.broadcast_buffers and ddp.modules_buffers:
+            _logger.info("DDP broadcasts %d buffers before every forward pass", len(ddp.modules_buffers))
+
+    def take_over_buffers(self) -> None:
+        """Stop DDP's broadcast of the buffers, if there are any to average instead."""
+        buffers, ddp = self.buffers_to_average(), self.ddp
+        if ddp is None or not buffers:
+            return
         ddp.broadcast_buffers = False
         setattr(ddp, _TAKEN_OVER, True)
         _logger.info(
@@ -92,11 +91,12 @@ class Model:
             len(buffers),
             BUFFERS_EVERY,
         )
-        return self._find_buffers
 
-    def _find_buffers(self) -> list[Tensor]:
+    def buffers_to_average(self) -> list[Tensor]:
+        """Return the floating-point buffers; none if DDP broadcasts none, or does so by a hook of the user's own."""
         ddp = self.ddp
-        assert ddp is not None
+        if ddp is None or hasattr(ddp, "buffer_hook") or not (ddp.broadcast_buffers or hasattr(ddp, _TAKEN_OVER)):
+            return []
         ddp._assign_modules_buffers()  # type: ignore[no-untyped-call]  # some may have been replaced
         return [buffer for buffer in ddp.modules_buffers if buffer.is_floating_point()]
 
