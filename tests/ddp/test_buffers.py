@@ -17,6 +17,8 @@ from tests.ddp.training import LINK, bits, fixed, loss_of, step_once, wrap
 pytestmark = pytest.mark.pool
 
 NUM_STEPS = 2 * BUFFERS_EVERY
+FAR = headway.Link(latency_s=0.05, bandwidth_bps=1e6)
+"""On such a link it is cheapest to send buffers along with gradients."""
 
 
 def with_batch_norm(width: int = 32) -> nn.Module:
@@ -158,6 +160,108 @@ def test_buffers_may_be_replaced_constant_or_infinite(pool):
         assert seen["centre"][0].any()
         for name in ("mask", "positions"):
             assert all(torch.equal(row, getattr(Replacing(), name)) for row in seen[name])
+
+
+class Caching(nn.Module):
+    """Its buffers: a mean in double precision, one that rank 1 lets grow, and a cache that is not saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.layer = nn.Linear(20, 5)
+        self.register_buffer("mean", torch.zeros(5, dtype=torch.float64))
+        self.register_buffer("seen", torch.zeros(3))
+        self.register_buffer("cache", torch.zeros(1000), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        self.mean += 1e-9 * y.detach().double().mean(dim=0) + 1
+        self.seen = self.seen + 1 + dist.get_rank()
+        if dist.get_rank() == 1:
+            self.seen, self.cache = torch.cat([self.seen, torch.ones(1)]), torch.cat([self.cache, torch.ones(1)])
+        return y
+
+
+def train_with_caches() -> dict[str, Any]:
+    """Return what is in the buffers between forward and backward, when they are due, and afterwards."""
+    ddp = wrap(Caching())
+    broadcasts = count_broadcasts(ddp)
+    handle = headway.attach(ddp, fixed(**EXCHANGES[0], link=FAR))
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    before: list[torch.Tensor] = []
+    ddp.register_forward_hook(lambda *_: before.append(ddp.module.mean.clone()))
+    for step in range(BUFFERS_EVERY):
+        step_once(ddp, optimizer, step)
+    sizes = [record.wire_bytes for record in handle.records]
+    handle.close()
+    return {
+        "before": gathered(before[-1]),
+        "after": gathered(ddp.module.mean),
+        "seen": ddp.module.seen,
+        "num_cached": ddp.module.cache.numel(),
+        "num_broadcasts": len(broadcasts),
+        "added_bytes": sizes[-1] - sizes[-2],
+    }
+
+
+def test_caches_are_left_alone_and_no_buffer_that_grows_changes_what_is_sent(pool):
+    results = pool.run(train_with_caches, num_ranks=3)
+    for rank, seen in enumerate(results):
+        assert seen["num_broadcasts"] == 0
+        assert seen["num_cached"] == (1000 + BUFFERS_EVERY if rank == 1 else 1000)
+        assert seen["added_bytes"] == 2 * 8 * (5 + 3 + 2)  # to two ranks, in double precision, with a flag for each
+    assert torch.equal(results[0]["seen"], torch.full((3,), 2.0 * BUFFERS_EVERY))  # the mean of ranks 0 and 2
+    assert torch.equal(results[2]["seen"], results[0]["seen"])
+    assert results[1]["seen"].numel() == 3 + BUFFERS_EVERY
+
+
+def test_buffers_in_double_precision_are_averaged_in_it(pool):
+    for seen in pool.run(train_with_caches, num_ranks=3):
+        assert not torch.equal(seen["before"][0], seen["before"][1])
+        assert len({bits(row) for row in seen["after"]}) == 1
+        assert torch.allclose(seen["after"][0], seen["before"].mean(dim=0), rtol=1e-14, atol=0)
+
+
+class OnlyCaching(nn.Linear):
+    """Like a model with rotary embeddings: all its buffers are caches."""
+
+    def __init__(self) -> None:
+        super().__init__(20, 5)
+        self.register_buffer("frequencies", torch.linspace(0, 1, 7), persistent=False)
+
+
+def attach_to_caches() -> bool:
+    ddp = wrap(OnlyCaching())
+    headway.attach(ddp, fixed(**EXCHANGES[0])).close()
+    return ddp.broadcast_buffers
+
+
+def test_caches_alone_are_not_broadcast_either(pool):
+    assert pool.run(attach_to_caches, num_ranks=2) == [False, False]
+
+
+class OfSizes(nn.Linear):
+    """A model with buffers of given sizes."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(20, 5)
+        for number, size in enumerate(sizes):
+            self.register_buffer(f"buffer{number}", torch.zeros(size))
+
+
+def attach_to_other_buffers() -> str:
+    """Six entries on both ranks, but in one buffer or in two."""
+    ddp = wrap(OfSizes(*((6,), (3, 3))[dist.get_rank()]), init_sync=False)
+    try:
+        headway.attach(ddp, fixed(**EXCHANGES[0])).close()
+    except ValueError as error:
+        return str(error)
+    return "accepted"
+
+
+def test_ranks_with_other_buffers_are_told(pool):
+    for said in pool.run(attach_to_other_buffers, num_ranks=2):
+        assert said.startswith("ranks [1] have another configuration than rank 0")
 
 
 def attach_differently() -> tuple[str, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -87,8 +88,8 @@ class HookState:
             compile_kernels()  # now, and not in the middle of a step that other ranks wait for
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
         log, trouble = self._open_log()
-        find_buffers = self._model.buffers_to_average if buffers == "average" else list
-        self._check_agreement(trouble, sum(buffer.numel() for buffer in find_buffers()))
+        find_buffers = self._model.buffers_to_average if buffers == "average" else dict
+        self._check_agreement(trouble, _fingerprint(find_buffers()))
         self._history = History()
         self._loop = make_loop(self.config, self._executor, group, log)
         channel = ExecutorChannel(self._executor, self._loop.current.costs)
@@ -165,10 +166,10 @@ class HookState:
         except OSError as error:
             return None, str(error)
 
-    def _check_agreement(self, trouble: str, num_buffer_entries: int) -> None:
+    def _check_agreement(self, trouble: str, buffers: int) -> None:
         """Find out now whether ranks were configured differently, and not by a deadline in the middle of training."""
         may_skip = self._model.may_skip_parameters
-        own = torch.tensor([bool(trouble), self.config.fingerprint, num_buffer_entries, may_skip])
+        own = torch.tensor([bool(trouble), self.config.fingerprint, buffers, may_skip])
         rows = self._executor.all_gather(own, "native").tolist()
         troubles = [has_trouble for has_trouble, *_ in rows]
         differing = [rank for rank, (_, *theirs) in enumerate(rows) if theirs != rows[0][1:]]
@@ -249,6 +250,12 @@ def hook(state: HookState, bucket: GradBucket) -> Future[Tensor]:
 
 # DDP compares annotations with the types themselves, not with their names.
 hook.__annotations__ |= {"bucket": vars(dist)["GradBucket"], "return": Future[Tensor]}
+
+
+def _fingerprint(buffers: Mapping[str, Tensor]) -> int:
+    """Return a number by which ranks find out whether their buffers have the same names, sizes and types."""
+    found = [(name, buffer.numel(), str(buffer.dtype)) for name, buffer in buffers.items()]
+    return zlib.crc32(repr(found).encode())
 
 
 def _check_gradient(gradient: Tensor, parameters: list[Tensor]) -> None:

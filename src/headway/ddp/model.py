@@ -79,26 +79,51 @@ class Model:
             _logger.info("DDP broadcasts %d buffers before every forward pass", len(ddp.modules_buffers))
 
     def take_over_buffers(self) -> None:
-        """Stop DDP's broadcast of the buffers, if there are any to average instead."""
-        buffers, ddp = self.buffers_to_average(), self.ddp
-        if ddp is None or not buffers:
+        """Stop DDP's broadcast of the buffers, if any are floating-point numbers."""
+        ddp = self._ddp_with_buffers
+        if ddp is None or not any(buffer.is_floating_point() for buffer in ddp.modules_buffers):
             return
         ddp.broadcast_buffers = False
         setattr(ddp, _TAKEN_OVER, True)
         _logger.info(
-            "%d buffers are averaged every %d steps; DDP no longer broadcasts them before every forward pass "
+            "%d buffers are averaged every %d steps; DDP no longer broadcasts buffers before every forward pass "
             '(buffers="ddp" would keep its way)',
-            len(buffers),
+            len(self.buffers_to_average()),
             BUFFERS_EVERY,
         )
 
-    def buffers_to_average(self) -> list[Tensor]:
-        """Return the floating-point buffers; none if DDP broadcasts none, or does so by a hook of the user's own."""
+    def buffers_to_average(self) -> dict[str, Tensor]:
+        """Return the floating-point buffers that are saved with the model, by name.
+
+        Those that are not saved, such as caches and masks, follow from something else on every rank, and may be large.
+        """
+        ddp = self._ddp_with_buffers
+        if ddp is None:
+            return {}
+        ddp._assign_modules_buffers()  # type: ignore[no-untyped-call]  # some may have been replaced
+        unsaved = _unsaved_buffers(ddp.module)
+        return {
+            name.replace(_COMPILED, ""): buffer
+            for name, buffer in ddp.named_module_buffers.items()
+            if buffer.is_floating_point() and name not in unsaved
+        }
+
+    @property
+    def _ddp_with_buffers(self) -> DistributedDataParallel | None:
+        """The DDP model, unless it broadcasts no buffers, or does so by a hook of the user's own."""
         ddp = self.ddp
         if ddp is None or hasattr(ddp, "buffer_hook") or not (ddp.broadcast_buffers or hasattr(ddp, _TAKEN_OVER)):
-            return []
-        ddp._assign_modules_buffers()  # type: ignore[no-untyped-call]  # some may have been replaced
-        return [buffer for buffer in ddp.modules_buffers if buffer.is_floating_point()]
+            return None
+        return ddp
+
+
+def _unsaved_buffers(module: Module) -> set[str]:
+    """Return the names of the buffers that were registered with ``persistent=False``."""
+    return {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, each in module.named_modules()
+        for name in each._non_persistent_buffers_set
+    }
 
 
 def _averaged_parameters(module: Module, ignored: frozenset[str]) -> dict[str, Tensor]:

@@ -90,7 +90,7 @@ class Averager:
         """When the buckets of a step arrived on this rank, after the first one."""
         self._controller = controller
         self._history = history
-        self._buffers = buffers or BufferAverager(list, channel)
+        self._buffers = buffers or BufferAverager(dict, channel)
         self._may_skip_parameters = may_skip_parameters
         self._has_set_buckets = False
         self._taken: list[Bucket] = []

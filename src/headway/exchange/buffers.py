@@ -7,7 +7,7 @@ replaced by their average. It travels with the message of a gradient where that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -27,43 +27,35 @@ class BufferAverager:
 
         buffer = last average + sum over finite ranks of (buffer - last average) / number of finite ranks
 
-    All ranks get the same bits, and buffers that do not change keep theirs. Inf and NaN do not spread. The sums are in
-    single precision. Buffers that are not floating-point numbers, such as the number of batches, stay as they are.
+    All ranks get the same bits, and buffers that do not change keep theirs. Inf and NaN do not spread. A rank that has
+    replaced a buffer by one of another size, or removed it, takes no part in the average of this buffer: what is sent
+    has the same size on all ranks, whatever happens to a model. The sums are in double precision if any buffer is, and
+    otherwise in single precision.
 
-    **Cost**: 4 bytes an entry of the buffers in a message that is sent anyway, or an all-reduce; a copy of the buffers.
+    **Cost**: 4 or 8 bytes an entry of the buffers in a message that is sent anyway, or an all-reduce; a copy of them.
 
     Args:
-        find: Returns the buffers of the model, which may have been replaced since the last call.
+        find: Returns the floating-point buffers of the model by name; they may have been replaced since the last call.
+            The first time it returns the same names, sizes and types on all ranks.
         channel: Brings rank 0's buffers to all ranks, to start from.
     """
 
-    def __init__(self, find: Callable[[], Sequence[Tensor]], channel: ExecutorChannel) -> None:
+    def __init__(self, find: Callable[[], Mapping[str, Tensor]], channel: ExecutorChannel) -> None:
         self._find = find
-        self._buffers = self._found()
-        self._last = self._flat()
+        self._buffers = dict(find())
+        self._numels = {name: buffer.numel() for name, buffer in self._buffers.items()}
+        self._last = _flat([*self._buffers.values()])
         """What all ranks had after the last average."""
         if self._last.numel():
             channel.executor.broadcast(self._last, 0)
-            self._set(self._last, [1.0] * len(self._buffers))
+            self._set(self._last, [1.0] * len(self._numels))
         self._pending: Tensor | None = None
         """What is yet to be added up in this step: the change of every buffer, and for each 1 if it is finite."""
 
     def begin(self, step: int) -> None:
         """Prepare the average of a step if it is due; no forward or backward pass may run meanwhile."""
-        if not self._last.numel() or (step + 1) % BUFFERS_EVERY:
-            return
-        self._buffers = self._found()
-        change = self._flat()
-        if change.numel() != self._last.numel():
-            had, has = self._last.numel(), change.numel()
-            raise ValueError(f"the buffers had {had} entries, and have {has} now: wrap the model again")
-        change -= self._last
-        flags = change.new_ones(len(self._buffers))
-        for place, part in enumerate(self._split(change)):
-            if not bool(part.isfinite().all()):
-                part.zero_()
-                flags[place] = 0
-        self._pending = torch.cat([change, flags])
+        if self._last.numel() and (step + 1) % BUFFERS_EVERY == 0:
+            self._prepare()
 
     def channel_for(self, channel: ExecutorChannel) -> Channel:
         """Return the channel for an exchange, which takes the buffers along if they wait and there is room."""
@@ -89,21 +81,38 @@ class BufferAverager:
         self._last += change
         self._set(self._last, flags)
 
+    def _prepare(self) -> None:
+        found = self._find()
+        same = [name for name, numel in self._numels.items() if name in found and found[name].numel() == numel]
+        self._buffers = {name: found[name] for name in same}
+        change, flags = torch.zeros_like(self._last), self._last.new_zeros(len(self._numels))
+        parts = zip(self._numels, self._split(change), self._split(self._last), strict=True)
+        for place, (name, part, last) in enumerate(parts):
+            if name in self._buffers:
+                part.copy_(self._buffers[name].detach().flatten()).sub_(last)
+                flags[place] = part.isfinite().all()
+            if not flags[place]:
+                part.zero_()
+        self._pending = torch.cat([change, flags])
+
     def _set(self, values: Tensor, num_finite: Sequence[float]) -> None:
         """Set the buffers that differ, except those that are finite on no rank."""
-        for buffer, part, number in zip(self._buffers, self._split(values), num_finite, strict=True):
-            if number > 0 and not torch.equal(buffer.detach().float().flatten(), part):
-                buffer.data.copy_(part.view_as(buffer))  # a graph that another forward pass has left stays valid
-
-    def _found(self) -> list[Tensor]:
-        return [buffer for buffer in self._find() if buffer.is_floating_point()]
-
-    def _flat(self) -> Tensor:
-        parts = [buffer.detach().float().flatten() for buffer in self._buffers]
-        return torch.cat(parts) if parts else torch.zeros(0)
+        for name, part, number in zip(self._numels, self._split(values), num_finite, strict=True):
+            buffer = self._buffers.get(name)
+            if buffer is None or number == 0 or torch.equal(buffer.detach().to(part).flatten(), part):
+                continue
+            buffer.data.copy_(part.view_as(buffer))  # a graph that another forward pass has left stays valid
 
     def _split(self, flat: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(flat, [buffer.numel() for buffer in self._buffers])
+        return torch.split(flat, list(self._numels.values()))
+
+
+def _flat(buffers: Sequence[Tensor]) -> Tensor:
+    """Return all entries, in double precision if any of them are, and otherwise in single precision."""
+    is_double = any(buffer.dtype == torch.float64 for buffer in buffers)
+    dtype = torch.float64 if is_double else torch.float32
+    parts = [buffer.detach().to(dtype).flatten() for buffer in buffers]
+    return torch.cat(parts) if parts else torch.zeros(0)
 
 
 class _CombiningChannel:
@@ -116,7 +125,7 @@ class _CombiningChannel:
 
     def all_reduce(self, tensor: Tensor, algorithm: str) -> Tensor:
         pending = self._suitable(Collective.ALL_REDUCE, tensor, algorithm)
-        if pending is None or tensor.dtype != torch.float32:
+        if pending is None or tensor.dtype != pending.dtype:
             return self._channel.all_reduce(tensor, algorithm)
         whole = self._channel.all_reduce(torch.cat([tensor.flatten(), pending]), algorithm)
         self._buffers.set_average(whole[tensor.numel() :])
@@ -128,7 +137,7 @@ class _CombiningChannel:
             return self._channel.all_gather(message, algorithm)
         flat = message.contiguous().view(-1).view(torch.uint8)
         rows = self._channel.all_gather(torch.cat([flat, pending.view(torch.uint8)]), algorithm)
-        of_ranks = rows[:, flat.numel() :].contiguous().view(torch.float32)
+        of_ranks = rows[:, flat.numel() :].contiguous().view(pending.dtype)
         self._buffers.set_average(of_ranks.sum(dim=0))
         gathered = rows[:, : flat.numel()].contiguous().view(message.dtype)
         return gathered.view(self.num_ranks, *message.shape)
