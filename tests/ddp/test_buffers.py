@@ -162,6 +162,53 @@ def test_buffers_may_be_replaced_constant_or_infinite(pool):
             assert all(torch.equal(row, getattr(Replacing(), name)) for row in seen[name])
 
 
+def average_when_asked(buffers: str) -> dict[str, torch.Tensor]:
+    """Train for fewer steps than lie between two averages, then ask for one."""
+    ddp = wrap(with_batch_norm())
+    handle = headway.attach(ddp, fixed(**EXCHANGES[0]), buffers=buffers)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for step in range(3):
+        step_once(ddp, optimizer, step)
+    before = gathered(statistics_of(ddp))
+    handle.average_buffers()
+    handle.close()
+    return {"before": before, "after": gathered(statistics_of(ddp))}
+
+
+def test_they_are_averaged_when_asked_for(pool):
+    for seen in pool.run(average_when_asked, "average", num_ranks=3):
+        assert not torch.equal(seen["before"][0], seen["before"][1])
+        assert torch.allclose(seen["after"][0], seen["before"].mean(dim=0), atol=1e-6)
+        assert len({bits(row) for row in seen["after"]}) == 1
+    for seen in pool.run(average_when_asked, "ddp", num_ranks=2):
+        assert torch.equal(seen["after"], seen["before"])
+
+
+def train_in_parts(stop_at: int | None) -> bytes:
+    """Train, with a new model that continues from the states of the first one if there is a stop; return statistics."""
+    ddp = wrap(with_batch_norm())
+    handle = headway.attach(ddp, fixed(**EXCHANGES[0]))
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for step in range(NUM_STEPS):
+        if step == stop_at:
+            states = ddp.module.state_dict(), handle.state_dict()
+            handle.close()
+            ddp = wrap(with_batch_norm())
+            handle = headway.attach(ddp, fixed(**EXCHANGES[0]))
+            optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+            ddp.module.load_state_dict(states[0])
+            handle.load_state_dict(states[1])
+        step_once(ddp, optimizer, step)
+    handle.close()
+    return bits(statistics_of(ddp))
+
+
+def test_a_resumed_run_has_the_same_ones_to_the_bit(pool):
+    straight = pool.run(train_in_parts, None, num_ranks=3)
+    assert pool.run(train_in_parts, BUFFERS_EVERY + 7, num_ranks=3) == straight
+    assert len(set(straight)) == 1
+
+
 class Caching(nn.Module):
     """Its buffers: a mean in double precision, one that rank 1 lets grow, and a cache that is not saved."""
 

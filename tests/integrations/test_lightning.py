@@ -22,6 +22,7 @@ def test_fits(tmp_path):
         kept = "epoch=3-step=20.ckpt"
         assert saw["kept"] == [kept, f"{kept}.headway-0", f"{kept}.headway-1", "last.ckpt"]
         assert (saw["resumed steps"], saw["steps from link"]) == (20, 25)
+        assert saw["buffer"] == 10 * (1 + 2) / 2  # averaged at the end, before 20 steps have passed
         assert saw["resumed is equal"]
         assert not saw["without is equal"]
         assert saw["warned"] == ["the checkpoint does not have Headway's residuals of all ranks: they start from 0"]

@@ -18,6 +18,7 @@ def test_trainings(tmp_path):
         assert saw["saved"] > 0.6
         assert saw["heard"] == saw["kept"] == 5  # four times while it trains, and the end; not the evaluation
         assert saw["files"] == ["headway-0.pt", "headway-1.pt"]
+        assert saw["buffer"] == 8 * (1 + 2) / 2  # averaged at the end, before 20 steps have passed
         assert saw["resumed is equal"]
         assert saw["resumed steps"] == 8
         assert saw["is another handle"]

@@ -119,13 +119,14 @@ def test_a_resumed_run_with_more_steps_learns_more(pool, tmp_path):
     assert [len(event["wait_s"]) for event in run.ranks] == [2] * 6
 
 
-def test_batch_norm_statistics_are_equal_on_all_ranks_in_an_evaluation(pool, tmp_path):
+@pytest.mark.parametrize("method", ["ddp", "allgather_topk"])
+def test_batch_norm_statistics_are_equal_on_all_ranks_in_an_evaluation(pool, tmp_path, method):
     """Each rank evaluates its share of the samples, so the figures would otherwise mix different models."""
-    found = pool.run(buffers_while_testing, str(tmp_path), num_ranks=2)
+    found = pool.run(buffers_while_testing, str(tmp_path), method, num_ranks=2)
     assert found[0] == found[1]
 
 
-def buffers_while_testing(folder: str) -> list[float]:
+def buffers_while_testing(folder: str, method: str) -> list[float]:
     seen = []
 
     def spy(model, *args, **options):
@@ -134,7 +135,7 @@ def buffers_while_testing(folder: str) -> list[float]:
 
     real, trainer_module.evaluate = trainer_module.evaluate, spy
     try:
-        train(folder, {"model": "resnet", "method": "ddp", "steps": 2, "batch_size": 4, "eval_samples": 16})
+        train(folder, {"model": "resnet", "method": method, "steps": 2, "batch_size": 4, "eval_samples": 16})
     finally:
         trainer_module.evaluate = real
     return seen

@@ -30,7 +30,7 @@ def attach(
 
     Returns:
         The handle: ``plan``, ``history``, ``records``, ``network``, ``statistics()``, ``state_dict()``,
-        ``load_state_dict()`` and ``close()``. In a ``with`` block it is closed at the end.
+        ``load_state_dict()``, ``average_buffers()`` and ``close()``. In a ``with`` block it is closed at the end.
     """
     ddp = find_ddp(module)
     if ddp is None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.exchange import Averager, BucketLayout, Layout, Memories, parameters_of
+from headway.exchange import Averager, BucketLayout, BufferAverager, Layout, Memories, parameters_of
 from headway.kernels.threshold import Threshold
 from headway.network import Link
 from headway.tuner import ControlLoop
@@ -19,8 +19,10 @@ from headway.tuner import ControlLoop
 FORMAT = 1
 
 
-def save(averager: Averager, loop: ControlLoop) -> dict[str, Any]:
+def save(averager: Averager, loop: ControlLoop, buffers: BufferAverager) -> dict[str, Any]:
     """Return the state: residuals, thresholds, step, buckets, plan, and the link by which "auto" was decided.
+
+    The buffers of the model are saved with the model; here is only their last average.
 
     Random numbers need no more than the seed and the step. Tensors are copies.
     """
@@ -40,12 +42,14 @@ def save(averager: Averager, loop: ControlLoop) -> dict[str, Any]:
         "loss_scale": averager.loss_scale,
         "thresholds": {} if memories is None else {k: asdict(t) for k, t in memories.thresholds().items()},
         "plan": asdict(loop.plan),
+        "buffers": buffers.last,
     }
 
 
 def load(
     averager: Averager,
     loop: ControlLoop,
+    buffers: BufferAverager,
     state: Mapping[str, Any],
     parameters: Mapping[str, int],
     *,
@@ -59,6 +63,7 @@ def load(
     Args:
         averager: Takes step, buckets and residuals over.
         loop: Takes plan and link over.
+        buffers: Takes the last average of the buffers over.
         state: From `save` on the same rank.
         parameters: The sizes of the model's parameters by name.
         strict: Whether a state that does not fit is an error.
@@ -92,6 +97,7 @@ def load(
     place = torch.tensor([loop.place_of(state.get("plan"))])
     averager.channel.executor.broadcast(place, 0)
     loop.resume(averager.step, int(place), link)
+    buffers.resume(state.get("buffers"), averager.channel)
 
 
 def _where_it_does_not_fit(averager: Averager, *, fits: bool, is_readable: bool) -> tuple[list[int], list[int]]:

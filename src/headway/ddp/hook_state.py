@@ -93,12 +93,13 @@ class HookState:
         self._history = History()
         self._loop = make_loop(self.config, self._executor, group, log)
         channel = ExecutorChannel(self._executor, self._loop.current.costs)
+        self._buffers = BufferAverager(find_buffers, channel)
         self._averager = Averager(
             channel,
             self._loop,
             self._history,
             self.config.seed,
-            buffers=BufferAverager(find_buffers, channel),
+            buffers=self._buffers,
             may_skip_parameters=self._model.may_skip_parameters,
         )
         self._engine = Engine()
@@ -204,10 +205,19 @@ class HookState:
         """Return the totals of all exchanges so far."""
         return Statistics(step=self._averager.step, exchanges=self._history.totals)
 
+    def average_buffers(self) -> None:
+        """Average the model's buffers now, as before an evaluation and at the end. Between steps, on every rank.
+
+        They are averaged every 20 steps without it. If they are left to DDP, nothing happens.
+        """
+        self._engine.drain()
+        if self._executor.num_ranks > 1:
+            self._buffers.average(self._averager.channel)
+
     def state_dict(self) -> dict[str, Any]:
         """Return residuals, thresholds, step and all that decides what comes next. Between steps, on every rank."""
         self._engine.drain()
-        return checkpoint.save(self._averager, self._loop)
+        return checkpoint.save(self._averager, self._loop, self._buffers)
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Continue from a state; one of another number of ranks or another model is rejected.
@@ -219,7 +229,15 @@ class HookState:
         self._engine.drain()
         self._loop.finish_round()
         given_link = self.config.link if isinstance(self.config, Fixed) else None
-        checkpoint.load(self._averager, self._loop, state, self._model.parameters, strict=strict, link=given_link)
+        checkpoint.load(
+            self._averager,
+            self._loop,
+            self._buffers,
+            state,
+            self._model.parameters,
+            strict=strict,
+            link=given_link,
+        )
 
     def abandon(self) -> None:
         """Give up before `close`, where this rank has failed: other ranks lose it now, and not by a deadline."""
@@ -234,7 +252,10 @@ class HookState:
         self.close()
 
     def close(self) -> None:
-        """End the engine and close the process groups, once training is over; a second call does nothing."""
+        """End the engine and close the process groups, once training is over; a second call does nothing.
+
+        It averages no buffers, since other ranks may be gone: see `average_buffers`.
+        """
         self._engine.close()
         self._loop.close()
         self._executor.close()

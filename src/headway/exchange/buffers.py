@@ -57,6 +57,24 @@ class BufferAverager:
         if self._last.numel() and (step + 1) % BUFFERS_EVERY == 0:
             self._prepare()
 
+    def average(self, channel: ExecutorChannel) -> None:
+        """Average now, between steps; all ranks call it."""
+        if self._last.numel():
+            self._prepare()
+            self.end(channel)
+
+    @property
+    def last(self) -> Tensor:
+        """A copy of the last average: what the next one is computed from, and so part of a run's state."""
+        return self._last.cpu().clone()
+
+    def resume(self, last: Tensor | None, channel: ExecutorChannel) -> None:
+        """Continue from the last average of another run, that of rank 0 on all ranks; all ranks call it."""
+        if last is not None and last.numel() == self._last.numel():
+            self._last.copy_(last)
+        if self._last.numel():
+            channel.executor.broadcast(self._last, 0)
+
     def channel_for(self, channel: ExecutorChannel) -> Channel:
         """Return the channel for an exchange, which takes the buffers along if they wait and there is room."""
         return channel if self._pending is None else _CombiningChannel(channel, self)

@@ -61,6 +61,12 @@ class HeadwayStrategy(DDPStrategy):
         finally:
             self._resume_from = None
 
+    def on_train_end(self) -> None:
+        """Let all ranks end with the same buffers."""
+        super().on_train_end()
+        if self.handle is not None:
+            self.handle.average_buffers()
+
     def on_exception(self, exception: BaseException) -> None:
         """Let the other ranks know that this one has failed."""
         super().on_exception(exception)

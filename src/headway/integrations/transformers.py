@@ -107,8 +107,11 @@ class HeadwayCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self.handle is not None:
-            self.handle.close()
+        if self.handle is None:
+            return
+        if not state.is_hyper_param_search:  # rank 0 alone may have ended a trial
+            self.handle.average_buffers()
+        self.handle.close()
 
     def _move_to_front(self) -> None:
         """Run before callbacks that write logs, which see only what earlier callbacks have added.

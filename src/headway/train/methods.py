@@ -24,7 +24,7 @@ _SYNC_BUFFERS = "forward_sync_buffers"
 """The name in newer versions of torch."""
 _HAS_IT = _SYNC_BUFFERS in inspect.signature(DistributedDataParallel).parameters
 _KEEP_BUFFERS: dict[str, Any] = {_SYNC_BUFFERS if _HAS_IT else "broadcast_buffers": False}
-"""Buffers are averaged before an evaluation, not broadcast before every step, which would add a collective."""
+"""For plain DDP: buffers are averaged before an evaluation, not broadcast before every step: one collective less."""
 
 
 class Method(Protocol):
@@ -89,7 +89,8 @@ class WithDDP:
         self._model = model
         self._optimizer = optimizer
         self._group = group
-        self.module: nn.Module = DistributedDataParallel(model, process_group=group, **_KEEP_BUFFERS)
+        options = _KEEP_BUFFERS if config is None else {}
+        self.module: nn.Module = DistributedDataParallel(model, process_group=group, **options)
         self._hook = None if config is None else attach(self.module, config)
         self._traffic = PlainTraffic(model, dist.get_world_size(group))
         self.handle: Counted = self._hook or self._traffic
@@ -100,7 +101,10 @@ class WithDDP:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        average_buffers(self._model, self._group)
+        if self._hook is None:
+            average_buffers(self._model, self._group)
+        else:
+            self._hook.average_buffers()
         yield
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,7 +168,7 @@ def make_method(settings: TrainSettings, model: nn.Module, optimizer: Optimizer,
 
 @torch.no_grad()
 def average_buffers(model: nn.Module, group: dist.ProcessGroup) -> None:
-    """Average the floating buffers of a model over all ranks, in one all-reduce."""
+    """Average the floating buffers of a model over all ranks, in one all-reduce, where no hook does it."""
     buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
     if not buffers:
         return

@@ -34,8 +34,10 @@ class Model(LightningModule):
         super().__init__()
         torch.manual_seed(0)
         self.layers = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 5))
+        self.register_buffer("seen", torch.zeros(1))
 
     def training_step(self, batch):
+        self.seen += 1 + self.global_rank
         return nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
 
     def validation_step(self, batch):
@@ -111,7 +113,8 @@ def main(folder: Path) -> None:
     trainer.validate(whole, DataLoader(TensorDataset(torch.zeros(4, 20), torch.zeros(4))), verbose=False)
     saw["kept"] = sorted(path.name for path in (folder / "kept").iterdir())
 
-    half, _ = fit(2, folder)
+    half, halfway = fit(2, folder)
+    saw["buffer"] = halfway.seen.item()
     half.save_checkpoint(folder / "half.ckpt")
     half.save_checkpoint(folder / "weights.ckpt", weights_only=True)
     again, resumed = fit(4, folder, resume_from=folder / "half.ckpt")

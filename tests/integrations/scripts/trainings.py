@@ -6,6 +6,7 @@ trainings.py FOLDER, with the environment of torchrun.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -30,8 +31,11 @@ class Model(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.layers = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 5))
+        self.register_buffer("seen", torch.zeros(1))
 
     def forward(self, inputs, labels):
+        if self.training:
+            self.seen += 1 + int(os.environ.get("RANK", "0"))
         logits = self.layers(inputs)
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
@@ -119,6 +123,7 @@ def main(folder: Path) -> None:
     listener = Listener()
     trainer, callback = make(folder / "whole", listener)
     trainer.train()
+    saw["buffer"] = trainer.model.seen.item()
     trainer.evaluate()
     whole, first = weights_of(trainer), callback.handle
     saw |= {"steps": first.statistics().step, "saved": first.statistics().saved}
