@@ -33,31 +33,32 @@ WAYS = {
 }
 
 
+def train(model: nn.Module, way: str, state: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Train a model wrapped in one way, perhaps from a state; return the states it begins and ends with."""
+    module = WAYS[way](model)
+    handle = headway.attach(module, fixed(**TOPK))
+    if state is not None:
+        handle.load_state_dict(state)
+    begin = handle.state_dict()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(NUM_STEPS):
+        step_once(module, optimizer, step)
+    seen = {"begin": begin, "end": handle.state_dict(), "exchanges": {record.exchange for record in handle.records}}
+    handle.close()
+    return seen
+
+
 def handover(first: str, second: str) -> dict[str, Any]:
     """Train a model wrapped in one way, and go on with its state in another."""
-    model, residual = mlp(), None
-    state: dict[str, Any] | None = None
-    for way in (first, second):
-        module = WAYS[way](model)
-        handle = headway.attach(module, fixed(**TOPK))
-        if state is not None:
-            handle.load_state_dict(state)
-            residual = handle.state_dict()["residual"]
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        for step in range(NUM_STEPS):
-            step_once(module, optimizer, step)
-        state, kept = handle.state_dict(), handle.state_dict()["residual"] if residual is None else None
-        if kept is not None:
-            before = kept
-        exchanges = {record.exchange for record in handle.records}
-        handle.close()
+    model = mlp()
+    before = train(model, first)
+    after = train(model, second, before["end"])
     torch._dynamo.reset()
-    names = sorted(name for bucket in state["buckets"] for name in bucket["names"])
     return {
         "parameters": parameters_of(model),
-        "is_same_residual": torch.equal(before, residual),
-        "names": names,
-        "exchanges": exchanges,
+        "is_same_residual": torch.equal(before["end"]["residual"], after["begin"]["residual"]),
+        "names": sorted(name for bucket in after["end"]["buckets"] for name in bucket["names"]),
+        "exchanges": before["exchanges"] | after["exchanges"],
     }
 
 
