@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -9,29 +11,40 @@ from torch.futures import Future
 
 
 class ReferenceHook:
-    """Keeps all buckets of a step until the last one, and averages the top-k of all gradients together.
+    """Keeps all buckets of a step until the last one, and averages the top-k of all gradients together, or each alone.
 
         G = g + residual;  sent = top-k of G;  average = 1/N sum over ranks of sent;  residual = G - sent
 
-    Of equal entries the first is sent. A step whose average is not finite leaves the residuals as they were. Residuals
-    follow the scale of the loss. Where parameters may be unused, residuals of those without a gradient take no part.
+    Of equal entries the first is sent. A step whose average is not finite leaves the residuals as they were; buckets
+    that were averaged alone before that get their averages back. Residuals follow the scale of the loss. Where
+    parameters may be unused, residuals of those without a gradient take no part.
 
     Args:
         ratio: The share of entries to send.
         scaler: The scaler of the loss.
         may_skip_parameters: Whether parameters may be unused.
+        alone_from: The step from which each bucket is averaged alone.
     """
 
     def __init__(
-        self, ratio: float, scaler: torch.amp.GradScaler | None = None, *, may_skip_parameters: bool = False
+        self,
+        ratio: float,
+        scaler: torch.amp.GradScaler | None = None,
+        *,
+        may_skip_parameters: bool = False,
+        alone_from: float = math.inf,
     ) -> None:
         self._ratio = ratio
         self._scaler = scaler
         self._may_skip_parameters = may_skip_parameters
+        self._alone_from = alone_from
+        self._step = 0
         self._scale = 1.0
         self._residuals: dict[Tensor, Tensor] = {}
         self._parts: list[tuple[Tensor, Tensor]] = []
         self._waiting: list[tuple[Tensor, Future[Tensor]]] = []
+        self._averages: list[tuple[Tensor, Tensor]] = []
+        self._is_finite = True
         self.num_sent = 0
 
     def take(self, bucket: dist.GradBucket) -> Future[Tensor]:
@@ -39,13 +52,23 @@ class ReferenceHook:
         future: Future[Tensor] = Future()
         self._waiting.append((bucket.buffer(), future))
         self._parts += zip(bucket.parameters(), bucket.gradients(), strict=True)
-        if bucket.is_last():
+        if bucket.index() == 0:
             self._follow_scale()
+        if bucket.is_last() or self._step >= self._alone_from:
             self._average()
-            for buffer, waiting in self._waiting:
-                waiting.set_result(buffer)
-            self._parts, self._waiting = [], []
+            self._parts = []
+        if bucket.is_last():
+            self._end_step()
         return future
+
+    def _end_step(self) -> None:
+        for parameter, mean in () if self._is_finite else self._averages:
+            self._residuals[parameter] += mean
+        self._averages, self._is_finite = [], True
+        for buffer, waiting in self._waiting:
+            waiting.set_result(buffer)
+        self._waiting = []
+        self._step += 1
 
     def _follow_scale(self) -> None:
         scale = 1.0 if self._scaler is None else self._scaler.get_scale()
@@ -65,11 +88,13 @@ class ReferenceHook:
         average = sum(of_ranks, torch.zeros_like(sent)).div_(len(of_ranks))
         self.num_sent = k
         is_finite = bool(average.isfinite().all())
+        self._is_finite &= is_finite
         sizes = [part.numel() for _, part in self._parts]
         parts = zip(self._parts, (total - sent).split(sizes), average.split(sizes), strict=True)
         for (parameter, gradient), kept, mean in parts:
             if is_finite and self._is_used(gradient):
                 self._residuals[parameter] = kept.clone()
+                self._averages.append((parameter, mean.clone()))
             gradient.copy_(mean.view_as(gradient))
 
     def _usable(self, parameter: Tensor, gradient: Tensor) -> Tensor:
