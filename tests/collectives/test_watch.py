@@ -22,11 +22,11 @@ TIMED_OUT = BrokenWire(None, timed_out=True, cause="Timed out")
 class Ranks:
     """The watches of all ranks that are alive, on one clock."""
 
-    def __init__(self, post: Post, ranks: list[int]) -> None:
+    def __init__(self, post: Post, ranks: list[int], timeout_s: float = TIMEOUT_S) -> None:
         self.post, self.now = post, 0.0
         self.heartbeats = {rank: Heartbeats(PostedWire(post, rank), rank, NUM_RANKS) for rank in ranks}
         self.watch = {
-            rank: Watch(PostedWire(post, rank), each, TIMEOUT_S, [10, 11, 12, 13])
+            rank: Watch(PostedWire(post, rank), each, timeout_s, [10, 11, 12, 13])
             for rank, each in self.heartbeats.items()
         }
 
@@ -47,7 +47,7 @@ class Ranks:
 def ranks(monkeypatch):
     monkeypatch.setattr(Heartbeats, "_beat", lambda self: None)
     monkeypatch.setattr("headway.collectives.watch.GRACE_S", 0.05)
-    return lambda post, which=ALIVE: Ranks(post, which)
+    return lambda post, which=ALIVE, **options: Ranks(post, which, **options)
 
 
 def closed_by(peer: int) -> BrokenWire:
@@ -74,6 +74,36 @@ def test_ranks_that_are_lost_together_are_named_together(ranks):
     there.begin(3, 0)
     there.run_until(TIMEOUT_S + 4)
     assert there.missing(closed_by(0), 0) == [{STOPPED, 2}] * 2
+
+
+@pytest.mark.parametrize(("timeout_s", "lost_at_s"), [(TIMEOUT_S, 10.0), (2.0, 3.5)])
+def test_a_rank_that_is_slow_to_answer_is_not_lost_with_one_that_is(ranks, timeout_s, lost_at_s):
+    """Rank 2 owes an answer when rank 1 is lost, and gives it within 2 s."""
+    there = ranks(Post(STOPPED), timeout_s=timeout_s)
+    for rank, waited_for in ((0, STOPPED), (2, 3), (3, 2)):
+        there.begin(rank, waited_for)
+    slow = there.heartbeats.pop(2)
+    there.run_until(lost_at_s + 1.5)
+    assert there.heartbeats[0].silence_s(STOPPED, lost_at_s) > timeout_s
+    assert there.watch[0]._suspects.keys() == {2}
+    assert there.post.closed == set()
+    there.heartbeats = {2: slow, **there.heartbeats}
+    there.run_until(lost_at_s + 2)
+    assert there.watch[0]._lost == {STOPPED}
+    there.run_until(lost_at_s + 3)
+    assert there.missing(closed_by(0), 0) == [{STOPPED}] * 3
+
+
+def test_a_rank_that_answers_at_the_last_moment_is_not_lost(ranks):
+    """Rank 1 answers while rank 2, which owes an answer too, has time to do so."""
+    there = ranks(Post(2), [0, 1, 3])
+    there.begin(0, STOPPED)
+    slow = there.heartbeats.pop(STOPPED)
+    there.run_until(10.0)
+    assert there.watch[0]._suspects == {2: 4.0}
+    there.heartbeats = {STOPPED: slow, **there.heartbeats}
+    there.run_until(PATIENCE_S - 1)
+    assert there.post.closed == set()
 
 
 def test_a_rank_that_answers_is_waited_for_and_logged_at_growing_intervals(ranks, caplog):

@@ -2,7 +2,8 @@
 
 A rank that waits for long asks those it waits for whether they are there (see `heartbeats`). One whose connections are
 closed is lost at once, one that stays silent for ``timeout_s`` is lost then; one that answers is waited for as long as
-torch would wait, since it may be busy, and the log says so.
+torch would wait, since it may be busy, and the log says so. Once one rank is lost, all others that owe an answer are
+*suspects*: those that do not answer soon are lost with it, and those that do were only slow.
 
 A rank that finds another one lost sends every rank a *notice* with all it knows to be lost, and closes its connections;
 a rank that gets one while it waits does the same. Where all ranks answer, but nothing moves for as long as torch waits,
@@ -38,6 +39,8 @@ _ASKING = 0.25
 _LONGEST_BEFORE_ASKING_S = 1.0
 _SUSPICIOUS = 0.5
 """Once a rank is silent for this fraction of the time, all are asked: ranks lost together are named together."""
+_ANSWERING_S = 2.0
+"""How long suspects have to answer once a rank is lost: the thread that answers may wait for a busy machine."""
 _SETTLING_S = 0.05
 _MOMENT_S, _MOMENTS_PER_PROBE = 0.01, 10
 _FIRST_LOG_S, _LOG_GROWTH = 10.0, 3
@@ -92,6 +95,8 @@ class Watch:
         """The ranks that this one has found to be lost."""
         self._silent: frozenset[int] = frozenset()
         """Those of them that are lost because they did not answer."""
+        self._suspects: dict[int, float] | None = None
+        """Once a rank is lost: the others that owed an answer then, and how long they had been silent."""
         self._unreachable: frozenset[int] = frozenset()
         """The ranks that a notice could not be sent to; a call may well go on without them."""
         self._has_notices = False
@@ -109,6 +114,7 @@ class Watch:
         """Watch a call; forget notices about earlier calls, which succeeded in the end."""
         self._call = call
         self._next_log_s = _FIRST_LOG_S
+        self._suspects = None
         if self._has_notices:
             self._post()
         self.is_waiting = True
@@ -188,12 +194,23 @@ class Watch:
         if silent_s > _SUSPICIOUS * timeout_s:
             heartbeats.ask(self._peers, _ASKING * timeout_s, now)
         if math.isinf(silent_s) or silent_s > timeout_s < waited_s:
-            least_s = _ASKING * timeout_s
-            silences_s = {peer: heartbeats.silence_s(peer, now) for peer in self._peers}
-            self._silent = frozenset(peer for peer, each_s in silences_s.items() if least_s < each_s < math.inf)
-            self._lost = self._silent | {peer for peer, each_s in silences_s.items() if math.isinf(each_s)}
-        elif waited_s > self._next_log_s and not self._is_quiet:
+            self._find_lost({peer: heartbeats.silence_s(peer, now) for peer in self._peers})
+            return
+        self._suspects = None
+        if waited_s > self._next_log_s and not self._is_quiet:
             self._log(waited_for, waited_s)
+
+    def _find_lost(self, silences_s: dict[int, float]) -> None:
+        """Note which ranks are lost, as soon as every suspect has answered, or has had the time to."""
+        timeout_s, suspects = self._timeout_s, self._suspects
+        if suspects is None:
+            suspects = {peer: each_s for peer, each_s in silences_s.items() if _ASKING * timeout_s < each_s <= timeout_s}
+        alive = self._notifiers() | {peer for peer, each_s in suspects.items() if silences_s[peer] < each_s}
+        self._suspects = suspects = {peer: each_s for peer, each_s in suspects.items() if peer not in alive}
+        if all(silences_s[peer] >= each_s + _ANSWERING_S for peer, each_s in suspects.items()):
+            overdue = {peer for peer, each_s in silences_s.items() if each_s > timeout_s}
+            self._lost = frozenset(overdue | suspects.keys())
+            self._silent = frozenset(peer for peer in self._lost if silences_s[peer] < math.inf)
 
     def _log(self, waited_for: frozenset[int], waited_s: float) -> None:
         """Say which ranks are alive, but have not come to this call."""
