@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 
 from headway import MismatchError, PeerLost
-from headway.collectives import Executor
+from headway.collectives import Executor, calls
 from headway.collectives import watch as watch_module
+from headway.collectives.calls import _check_same_debug as check_same_debug
 from headway.collectives.calls import is_debug
 from tests.forked import ForkedScripts
 
@@ -68,7 +69,7 @@ def test_in_debug_mode_every_rank_sees_what_all_are_about_to_do(pool, about, com
         assert common in lines[0]
         assert common in lines[2]
         assert different in lines[1]
-        assert "call 2" in lines[0]
+        assert "call 3" in lines[0]  # the first compares debug modes
 
 
 def agree() -> list[float]:
@@ -164,6 +165,29 @@ def test_debug_mode_on_some_ranks_only_is_noticed_at_once(pool):
         pool.run(half_debug, num_ranks=2)
         == ["debug mode is on for ranks [0] only: set HEADWAY_DEBUG or debug= alike on all ranks"] * 2
     )
+
+
+def fail_before_the_first_call() -> tuple[int, ...] | str:
+    """Rank 1 has connected, and fails before it compares modes with the others."""
+    if dist.get_rank() == 1:
+        calls._check_same_debug = fail
+    try:
+        Executor(timeout_s=1)
+    except PeerLost as error:
+        return error.ranks
+    except ZeroDivisionError:
+        return "failed"
+    finally:
+        calls._check_same_debug = check_same_debug
+    return "nothing was noticed"
+
+
+def fail(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_a_rank_that_is_lost_before_the_first_call_is_named(pool):
+    assert pool.run(fail_before_the_first_call, num_ranks=3) == [(1,), "failed", (1,)]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,10 @@ from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_process_group_store
 
+from headway import HeadwayError, PeerLost
+from headway.collectives import groups
 from headway.collectives.groups import _without_server, make_gloo_group, patience_of
 
 
@@ -19,9 +22,56 @@ def test_ranks_wait_as_long_as_the_parent_group(pool):
     assert pool.run(patiences, num_ranks=2) == [[60.0, 17.0]] * 2
 
 
+def patience_of_own_group() -> float:
+    """Connecting and waiting have different deadlines."""
+    return make_gloo_group(dist.group.WORLD, 20.0).options._timeout.total_seconds()
+
+
+def test_once_connected_ranks_wait_longer_than_for_connecting(pool):
+    assert pool.run(patience_of_own_group, num_ranks=2) == [60.0 + groups.GRACE_S] * 2
+
+
+def connect_without(missing: int) -> tuple[str, list[int]]:
+    """One rank is alive, but does not connect until the others have given up."""
+    store = _get_process_group_store(dist.group.WORLD)
+    if dist.get_rank() == missing:
+        store.wait(["given up 0", "given up 1"])
+        return "stayed away", []
+    groups._LEAST_CONNECTING_S = 0.5
+    try:
+        make_gloo_group(dist.group.WORLD, 0.1)
+    except PeerLost as error:
+        return str(error), list(error.ranks)
+    finally:
+        groups._LEAST_CONNECTING_S = 30.0
+        store.set(f"given up {dist.get_rank()}", "")
+    return "connected", []
+
+
+def test_a_rank_that_does_not_connect_is_named(pool):
+    for message, ranks in pool.run(connect_without, 2, num_ranks=3)[:2]:
+        assert ranks == [2]
+        assert message.startswith("no answer from rank 2 within 0.5 s")
+        assert "(in connecting 3 ranks)" in message
+
+
+def test_ranks_that_cannot_connect_say_why(monkeypatch):
+    """As where a firewall is between them: all have come, and nobody is to be named."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("connection refused")
+
+    parent = dist.distributed_c10d.GroupMember
+    monkeypatch.setattr(dist, "ProcessGroupGloo", refuse)
+    for name, value in (("get_rank", 0), ("get_world_size", 1), ("get_process_group_ranks", [4])):
+        monkeypatch.setattr(dist, name, lambda _, value=value: value)
+    with pytest.raises(HeadwayError, match="rank 4 cannot connect to all of 1 ranks: connection refused"):
+        groups._connect(dist.HashStore(), parent, 1.0)
+
+
 def groups_that_torch_does_not_know() -> tuple[int, int]:
     before = len(dist.distributed_c10d._world.pg_map)
-    made = [make_gloo_group(dist.group.WORLD) for _ in range(2)]
+    made = [make_gloo_group(dist.group.WORLD, 20.0) for _ in range(2)]
     for group in made:
         group.barrier().wait()
     return before, len(dist.distributed_c10d._world.pg_map)

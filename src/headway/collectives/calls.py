@@ -63,11 +63,13 @@ class Calls:
         self.others = frozenset(range(self.num_ranks)) - {self.rank}
         self._timeout_s = timeout_s
         self._global_ranks = dist.get_process_group_ranks(parent)
-        self._groups: OwnGroups | None = OwnGroups(parent, cpu_only=cpu_only)
+        self._groups: OwnGroups | None = OwnGroups(parent, timeout_s, cpu_only=cpu_only)
         self.patience_s = self._groups.patience_s
         self.wire = Wire(self._groups.cpu, self.patience_s if beside is None else FOREVER_S)
         self._owns_heartbeats = beside is None
-        self._heartbeats: Heartbeats = Heartbeats.on(make_gloo_group(parent)) if beside is None else beside._heartbeats
+        self._heartbeats: Heartbeats = (
+            Heartbeats.on(make_gloo_group(parent, timeout_s)) if beside is None else beside._heartbeats
+        )
         self._watch = Watch(
             self.wire, self._heartbeats, timeout_s, self._global_ranks, is_quiet=not self._owns_heartbeats
         )
@@ -76,7 +78,7 @@ class Calls:
         self._broken: HeadwayError | None = None
         self._debug = is_debug(debug)
         register(self)
-        _check_same_debug(self._debug, self._groups, self.num_ranks)
+        self._compare_modes(self._groups)
 
     @contextmanager
     def call(
@@ -168,6 +170,16 @@ class Calls:
         groups.release()
         if self._owns_heartbeats:
             self._heartbeats.close()
+
+    def _compare_modes(self, groups: OwnGroups) -> None:
+        """Make the first call: ranks must be in the same mode, or some would wait for others in every later one."""
+        self._num_calls += 1
+        try:
+            with self._watched(Call(self._num_calls, "comparing debug modes", self.others, lambda: self.others)):
+                _check_same_debug(self._debug, groups, self.num_ranks)
+        except Exception:
+            self.close(wait_for_others=True)
+            raise
 
     @contextmanager
     def _watched(self, call: Call) -> Iterator[None]:

@@ -12,8 +12,13 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.distributed_c10d import _get_process_group_store, default_pg_timeout
 
+from headway.errors import HeadwayError, PeerLost
+
 GRACE_S = 1.0
 """How long past the deadline ranks tell each other which ranks are missing, before they give up."""
+
+_LEAST_CONNECTING_S = 30.0
+"""How long ranks wait for each other to connect, at least: they do not start at the same moment."""
 
 _num_made: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
 _counting = threading.Lock()
@@ -26,18 +31,53 @@ def patience_of(parent: dist.ProcessGroup) -> float:
     return max(timeouts, default=default_pg_timeout).total_seconds()
 
 
-def make_gloo_group(parent: dist.ProcessGroup) -> dist.ProcessGroup:
+def make_gloo_group(parent: dist.ProcessGroup, timeout_s: float) -> dist.ProcessGroup:
     """Return a new Gloo group of the same ranks, which all of them make in the same order.
 
     Groups are numbered for each parent, so it does not matter which other groups a rank is in. torch does not know of
     them: `destroy_process_group` leaves them alone, and the last reference that is dropped closes everything.
+
+    Args:
+        parent: The ranks that take part.
+        timeout_s: How long to wait for a rank that does not connect; it cannot be asked yet whether it is alive.
+
+    Raises:
+        PeerLost: Some ranks did not come in time.
+        HeadwayError: All ranks came, but could not connect.
     """
     with _counting:
         number = _num_made[parent] = _num_made.get(parent, 0) + 1
     store = PrefixStore(f"headway/{number}", _without_server(_get_process_group_store(parent)))
-    timeout = timedelta(seconds=patience_of(parent) + GRACE_S)
-    made = dist.ProcessGroupGloo(store, dist.get_rank(parent), dist.get_world_size(parent), timeout)
+    made = _connect(store, parent, max(timeout_s, _LEAST_CONNECTING_S))
+    made._set_default_timeout(timedelta(seconds=patience_of(parent) + GRACE_S))
     return cast(dist.ProcessGroup, made)  # it has the same methods
+
+
+def _connect(store: Store, parent: dist.ProcessGroup, timeout_s: float) -> dist.ProcessGroupGloo:
+    """Connect all ranks; tell those that did not come from a network that does not let them."""
+    rank, num_ranks = dist.get_rank(parent), dist.get_world_size(parent)
+    try:
+        store.set(_mark_of(rank), "")
+        return dist.ProcessGroupGloo(store, rank, num_ranks, timedelta(seconds=timeout_s))
+    except RuntimeError as error:
+        names = dist.get_process_group_ranks(parent)
+        missing = _find_absent(store, num_ranks)
+        if missing:
+            raise PeerLost([names[peer] for peer in missing], f"connecting {num_ranks} ranks", timeout_s) from error
+        raise HeadwayError(f"rank {names[rank]} cannot connect to all of {num_ranks} ranks: {error}") from error
+
+
+def _find_absent(store: Store, num_ranks: int) -> list[int]:
+    """Return the ranks that have not begun to connect; none if the store is gone, with the rank that keeps it."""
+    try:
+        return [rank for rank in range(num_ranks) if not store.check([_mark_of(rank)])]
+    except RuntimeError:
+        return []
+
+
+def _mark_of(rank: int) -> str:
+    """Return what a rank writes into the store when it begins to connect."""
+    return f"here/{rank}"
 
 
 def _without_server(store: Store) -> Store:
@@ -58,12 +98,13 @@ class OwnGroups:
 
     Args:
         parent: The ranks that take part.
+        timeout_s: How long to wait for a rank that does not connect.
         cpu_only: Whether to make no group for devices.
     """
 
-    def __init__(self, parent: dist.ProcessGroup, *, cpu_only: bool = False) -> None:
+    def __init__(self, parent: dist.ProcessGroup, timeout_s: float, *, cpu_only: bool = False) -> None:
         self.patience_s = patience_of(parent)
-        self.cpu = make_gloo_group(parent)
+        self.cpu = make_gloo_group(parent, timeout_s)
         self._device = None if cpu_only or dist.get_backend(parent) == "gloo" else self._make_for_devices(parent)
 
     def of(self, tensor: Tensor) -> dist.ProcessGroup:

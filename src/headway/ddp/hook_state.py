@@ -84,9 +84,10 @@ class HookState:
         self.config = config or Adaptive()
         self._model = Model(module)
         self._scaler = scaler
-        if isinstance(self.config, Adaptive) or self.config.plan.keeps_memory:
-            compile_kernels()  # now, and not in the middle of a step that other ranks wait for
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
+        if isinstance(self.config, Adaptive) or self.config.plan.keeps_memory:
+            # Not in the middle of a step that other ranks wait for, nor before this one can say that it is alive.
+            compile_kernels()
         log, trouble = self._open_log()
         find_buffers = self._model.buffers_to_average if buffers == "average" else dict
         self._check_agreement(trouble, _fingerprint(find_buffers()))

@@ -37,7 +37,9 @@ class Connections:
         self.rank, self.num_ranks = self.executor.rank, self.executor.num_ranks
         parent = group or dist.group.WORLD
         assert parent is not None
-        self._groups: list[OwnGroups] | None = [OwnGroups(parent, cpu_only=True) for _ in range(2)]
+        self._groups: list[OwnGroups] | None = [
+            OwnGroups(parent, self.all_ranks_timeout_s, cpu_only=True) for _ in range(2)
+        ]
         self.wire, self.note_wire = (MessageWire(each.cpu, self.rank, self.num_ranks) for each in self._groups)
         register(self)
 
