@@ -37,7 +37,7 @@ class Ranks:
         while self.now < time_s:
             self.now += 0.5
             for each in self.heartbeats.values():
-                each.take_in(self.now)
+                each.poll(self.now)
 
     def missing(self, broken: BrokenWire, waited_for: int) -> list[set[int]]:
         return [set(watch.find_missing(broken, [waited_for])) for watch in self.watch.values()]

@@ -1,4 +1,4 @@
-"""Heartbeats: is a rank there, whatever its script does? Asked only about ranks that are waited for.
+"""Heartbeats tell whether a rank is there, whatever its script does.
 
     question   i -> j   "are you there?"; at most one is open between two ranks
     answer     j -> i   sent by a thread of its own; says which executors of rank j wait in a call
@@ -7,8 +7,11 @@ They have connections of their own, on which no large message is in the way: ove
 receives one still answers. A process that is gone is noticed by its closed connection, a host that is gone or a process
 that was stopped by its silence.
 
-**Cost**: nothing is sent while nobody waits for long; then 2 messages of 72 bytes for each rank that is waited for, a
-few times in each ``timeout_s``. The thread wakes up ten times a second.
+Every rank is asked once a minute, since firewalls and address translators drop connections that are idle for long, and
+say so to nobody: a rank that is alive would seem lost.
+
+**Cost**: 2 messages of 72 bytes to each rank a minute; while some rank is waited for, the same to that one a few times
+in each ``timeout_s``. The thread wakes up ten times a second.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -31,6 +35,8 @@ TICK_S = 0.1
 MOST_CHANNELS = 8
 _QUESTION_TAG, _ANSWER_TAG, _PROBE_TAG, _FIRST_NOTICE_TAG = 1, 2, 3, 16
 _MOST_PROBES = 256
+_KEEPING_ALIVE_S = 60.0
+"""How long a connection may be idle; address translators keep one for some minutes."""
 _STALLED_S = 0.5
 """A tick that comes later than this was held up, by a stopped process or a script that kept Python's lock."""
 
@@ -61,6 +67,9 @@ class Heartbeats:
         """Which channels of a peer were waiting when it last answered."""
         self._channels: dict[int, tuple[Callable[[float], None], Callable[[], bool]]] = {}
         self._num_channels = 0
+        self._all_asked_at = time.monotonic()
+        self._logged: set[tuple[object, type[Exception]]] = set()
+        """The kinds of errors that the log has told of: they may come back ten times a second."""
         self._closing = threading.Event()
         for peer in self.peers:
             self._post(self._questions, peer, _QUESTION_TAG)
@@ -128,20 +137,49 @@ class Heartbeats:
         self._sends.clear()
         self._probes.clear()
 
-    def take_in(self, now: float) -> None:
-        """Answer questions, note answers, and let every channel look after its calls; called on the thread."""
+    def poll(self, now: float) -> None:
+        """Answer questions, note answers, and let every channel look after its calls; called on the thread.
+
+        Whatever is wrong with one of these, the others go on: peers would take this rank for lost.
+        """
+        with self._going_on("answers"):
+            self._answer()
+        with self._going_on("questions"):
+            self._note_answers(now)
+            self._keep_alive(now)
+        for channel, (tick, _) in self._channels.items():
+            with self._going_on(channel):
+                tick(now)
+
+    def _answer(self) -> None:
         for peer in _arrived(self._questions):
             self._post(self._questions, peer, _QUESTION_TAG)
             self._send(peer, _ANSWER_TAG)
+
+    def _note_answers(self, now: float) -> None:
         for peer in _arrived(self._answers):
             self._waits[peer] = self._answers[peer].tolist()
             self._heard_at[peer] = now
             self._asked_at.pop(peer, None)
             self._post(self._answers, peer, _ANSWER_TAG)
-        for tick, _ in self._channels.values():
-            tick(now)
 
-    def forgive(self, held_up_s: float) -> None:
+    def _keep_alive(self, now: float) -> None:
+        if now - self._all_asked_at > _KEEPING_ALIVE_S:
+            self._all_asked_at = now
+            self.ask(self.peers, 0.0, now)
+
+    @contextmanager
+    def _going_on(self, part: object) -> Iterator[None]:
+        """Log an error instead of raising it: the first of its kind in each part."""
+        try:
+            yield
+        except Exception as error:
+            kind = part, type(error)
+            if kind not in self._logged:
+                self._logged.add(kind)
+                _LOGGER.exception("heartbeats go on after an error")
+
+    def discount_stall(self, held_up_s: float) -> None:
         """Count no time in which this rank could not have heard an answer."""
         if held_up_s > _STALLED_S:
             self._asked_at = {peer: asked + held_up_s for peer, asked in self._asked_at.items()}
@@ -150,11 +188,8 @@ class Heartbeats:
         before = time.monotonic()
         while not self._closing.wait(TICK_S):
             now = time.monotonic()
-            self.forgive(now - before - TICK_S)
-            try:
-                self.take_in(now)
-            except RuntimeError:  # whatever is wrong with one peer, the others must still get answers
-                _LOGGER.exception("heartbeats go on after an error")
+            self.discount_stall(now - before - TICK_S)
+            self.poll(now)
             before = now
 
     def _post(self, rows: Tensor, peer: int, tag: int) -> None:
