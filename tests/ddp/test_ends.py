@@ -28,6 +28,7 @@ TOGETHER = {
 ALONE = {
     "one raises": 1,
     "one raises in a block": 1,
+    "one raises, then closes": 1,
     "one exits": 3,
     "one just ends": 0,
     "backward raises": 1,

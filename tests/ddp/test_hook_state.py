@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -12,6 +14,10 @@ from torch import nn
 from torch.futures import Future
 
 import headway
+from headway.collectives import calls, ends
+from headway.collectives.groups import wait_for
+from headway.network import Calibration
+from headway.tuner import building
 from tests.ddp.training import LINK, Ledger, check_averages, fixed, loss_of, mlp, parameters_of, step_once, wrap
 from tests.forked import ForkedScripts
 
@@ -118,6 +124,36 @@ def after_the_end() -> str:
 def test_a_backward_after_close_says_what_to_do(pool):
     for said in pool.run(after_the_end, num_ranks=2):
         assert "wrap the model again" in said
+
+
+def deadlines_of_close(fails: bool) -> tuple[list[float], float]:
+    """Return until when each executor waits for the others, and when closing began."""
+    ddp = wrap(mlp())
+    with mock.patch.object(building, "calibrate", return_value=Calibration(link=LINK)):  # measuring takes long
+        handle = headway.attach(ddp, fixed(**TOPK, interval=1, link=None))
+    step_once(ddp, torch.optim.SGD(ddp.parameters(), lr=0.01), 0)
+    deadlines: list[float] = []
+
+    def note(work: object, deadline: float) -> bool:
+        deadlines.append(deadline)
+        return wait_for(work, deadline)
+
+    start = time.monotonic()
+    with mock.patch.object(calls, "wait_for", note):
+        try:
+            assert not fails, "made to fail"
+            handle.close()
+        except AssertionError:
+            handle.close()
+    return deadlines, start
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_all_that_is_closed_waits_for_others_until_one_deadline(pool, fails):
+    for deadlines, start in pool.run(deadlines_of_close, fails, num_ranks=2):
+        assert len(deadlines) == 2  # the executors of gradients and of control rounds
+        assert deadlines[0] == deadlines[1]
+        assert (deadlines[0] < start + ends.CLOSING_S) == fails
 
 
 def odd_gradients(kind: str) -> str:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headway.collectives.ends import register, unregister
+from headway.collectives.ends import CLOSING_S, CUTTING_S, register, unregister
 from headway.collectives.groups import OwnGroups, all_gather, make_gloo_group, wait_for
 from headway.collectives.heartbeats import Heartbeats
 from headway.collectives.watch import Call, Watch
@@ -22,10 +22,6 @@ from headway.collectives.wire import FOREVER_S, BrokenWire, Wire, as_broken_wire
 from headway.errors import HeadwayError, MismatchError, PeerLost
 
 _MAX_TIMEOUT_S = 1e9
-_CLOSING_S = 5.0
-"""How long a rank that closes waits for the others to do so."""
-_LEAVING_S = 2.0
-"""How long a call that was cut off may take to end."""
 _INTENT_BYTES = 256
 
 
@@ -138,32 +134,42 @@ class Calls:
             self._broken = HeadwayError("an earlier call was interrupted: make a new executor, on all ranks")
             self._watch.leave()
 
-    def close(self, *, wait_for_others: bool) -> None:
-        """Release threads and process groups; a second call does nothing."""
-        if wait_for_others and self._groups is not None and self._broken is None:
-            wait_for(self._groups.start_barrier(), min(self._timeout_s, _CLOSING_S))
-        self._release()
+    def close(self, *, wait_for_others: bool, deadline: float | None = None) -> None:
+        """Release threads and process groups; a second call does nothing.
+
+        Args:
+            wait_for_others: Whether other ranks may still be receiving.
+            deadline: Until when to wait for them (`time.monotonic`); a few seconds by default.
+        """
+        deadline = time.monotonic() + min(self._timeout_s, CLOSING_S) if deadline is None else deadline
+        barrier = self._start_barrier() if wait_for_others else None
+        if barrier is not None and not wait_for(barrier, deadline):
+            self._watch.leave()
+        self._release(deadline)
 
     def start_leaving(self, deadline: float, *, has_failed: bool) -> Callable[[], None]:
         """At the end of the process, cut off what is running; return a function that releases everything in time."""
         if has_failed or self._is_calling:
             self.abandon()
-        barrier = None if self._groups is None or self._broken is not None else self._groups.start_barrier()
+        barrier = self._start_barrier()
 
         def finish() -> None:
-            wait_for(barrier, deadline - time.monotonic())
-            self._release()
+            wait_for(barrier, deadline)
+            self._release(deadline)
 
         return finish
 
-    def _release(self) -> None:
+    def _start_barrier(self) -> dist.Work | None:
+        return None if self._groups is None or self._broken is not None else self._groups.start_barrier()
+
+    def _release(self, deadline: float) -> None:
+        """Close everything; the deadline is that until which other ranks were waited for."""
         groups, self._groups = self._groups, None
         if groups is None:
             return
         unregister(self)
         self.wire.close(self.others)
-        end = time.monotonic() + _LEAVING_S
-        while self._is_calling and time.monotonic() < end:
+        while self._is_calling and time.monotonic() < deadline + CUTTING_S:
             time.sleep(0.001)  # another thread has yet to come out of torch
         self._watch.close()
         self.wire.release()

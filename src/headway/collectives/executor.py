@@ -79,9 +79,13 @@ class Executor:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self._close(wait_for_others=error_type is None)
 
-    def close(self) -> None:
-        """Release threads, buffers and process groups once all ranks have called it; a second call does nothing."""
-        self._close(wait_for_others=True)
+    def close(self, *, deadline: float | None = None) -> None:
+        """Release threads, buffers and process groups once all ranks have called it; a second call does nothing.
+
+        Args:
+            deadline: Until when to wait for the other ranks (`time.monotonic`); a few seconds by default.
+        """
+        self._close(wait_for_others=True, deadline=deadline)
 
     @property
     def patience_s(self) -> float:
@@ -245,8 +249,8 @@ class Executor:
             lane.run(self._lanes.post_ahead)
             self._lanes.settle()
 
-    def _close(self, *, wait_for_others: bool) -> None:
-        self._calls.close(wait_for_others=wait_for_others)
+    def _close(self, *, wait_for_others: bool, deadline: float | None = None) -> None:
+        self._calls.close(wait_for_others=wait_for_others, deadline=deadline)
         self._lanes.clear()
 
     @contextmanager

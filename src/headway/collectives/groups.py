@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 from typing import cast
 from weakref import WeakKeyDictionary
@@ -136,10 +137,12 @@ class OwnGroups:
         return group
 
 
-def wait_for(work: dist.Work | None, timeout_s: float) -> None:
-    """Wait for all ranks, for a while; one may be gone, or busy elsewhere."""
-    if work is not None:
-        try:
-            work.wait(timedelta(seconds=max(timeout_s, 0.001)))
-        except RuntimeError:
-            return
+def wait_for(work: dist.Work | None, deadline: float) -> bool:
+    """Wait for all ranks until the deadline (`time.monotonic`); return whether all have come."""
+    if work is None:
+        return False
+    try:
+        work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
+    except RuntimeError:
+        return False
+    return True

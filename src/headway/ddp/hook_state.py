@@ -13,6 +13,7 @@ from torch.futures import Future
 from torch.nn import Module
 
 from headway.collectives import Executor
+from headway.collectives.ends import closing_deadline
 from headway.ddp import checkpoint
 from headway.ddp.backward import EndOfBackward
 from headway.ddp.model import Buffers, Model
@@ -257,9 +258,10 @@ class HookState:
 
         It averages no buffers, since other ranks may be gone: see `average_buffers`.
         """
+        deadline = closing_deadline()
         self._engine.close()
-        self._loop.close()
-        self._executor.close()
+        self._loop.close(deadline)
+        self._executor.close(deadline=deadline)
 
 
 def hook(state: HookState, bucket: GradBucket) -> Future[Tensor]:

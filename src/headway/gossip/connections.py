@@ -11,11 +11,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from headway.collectives import Executor
-from headway.collectives.ends import register, unregister
+from headway.collectives.ends import CLOSING_S, CUTTING_S, register, unregister
 from headway.collectives.groups import OwnGroups, wait_for
 from headway.gossip.inbox import MessageWire
 
-_PATIENCE_S, _LEAVING_S = 5.0, 1.0
 _BROADCAST = "scatter_gather"
 _LATE = 3
 """Timeouts to wait for what all ranks do together: some may first have to give up a lost neighbour."""
@@ -65,12 +64,13 @@ class Connections:
         if self._groups is None:
             raise ValueError("this optimizer is closed: wrap the model again")
 
-    def close(self, patience_s: float = _PATIENCE_S) -> None:
+    def close(self, patience_s: float = CLOSING_S) -> None:
         """Wait, for a while, until all ranks are here; then end threads and connections."""
         if self._groups is not None:
-            wait_for(self._groups[0].start_barrier(), patience_s)
-            self._release(_PATIENCE_S)
-            self.executor.close()
+            deadline = time.monotonic() + patience_s
+            wait_for(self._groups[0].start_barrier(), deadline)
+            self._release(deadline)
+            self.executor.close(deadline=deadline)
 
     def cut(self) -> None:
         """Close the connections to all ranks at once, without waiting for them."""
@@ -82,19 +82,22 @@ class Connections:
         barrier = None if self._groups is None or has_failed else self._groups[0].start_barrier()
 
         def finish() -> None:
-            wait_for(barrier, deadline - time.monotonic())
-            self._release(_LEAVING_S)
+            wait_for(barrier, deadline)
+            self._release(deadline)
 
         return finish
 
-    def _release(self, patience_s: float) -> None:
-        """Close everything, and wait for the threads that have been waiting; a second call does nothing."""
+    def _release(self, deadline: float) -> None:
+        """Close everything, and wait for the threads that have been waiting; a second call does nothing.
+
+        The deadline is that until which other ranks were waited for.
+        """
         groups, self._groups = self._groups, None
         if groups is None:
             return
         unregister(self)
         self.cut()
-        self.wire.release(patience_s)
-        self.note_wire.release(patience_s)
+        self.wire.release(deadline + CUTTING_S)
+        self.note_wire.release(deadline + CUTTING_S)
         for each in groups:
             each.release()

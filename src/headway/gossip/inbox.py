@@ -138,9 +138,12 @@ class MessageWire:
         for inbox in self._inboxes:
             inbox.close()
 
-    def release(self, timeout_s: float) -> None:
-        """Wait for the threads of its inboxes, which end after `cut`, and let go of the process group."""
-        deadline = time.monotonic() + timeout_s
+    def release(self, deadline: float) -> None:
+        """Wait for the threads of its inboxes, which end after `cut`, and let go of the process group.
+
+        Args:
+            deadline: Until when to wait (`time.monotonic`).
+        """
         for inbox in self._inboxes:
             inbox.join(max(deadline - time.monotonic(), 0.0))
         self._inboxes.clear()

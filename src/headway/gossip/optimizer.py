@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from headway.collectives.ends import CLOSING_S
 from headway.gossip import checkpoint
 from headway.gossip.connections import Connections
 from headway.gossip.flat import FlatView
@@ -19,9 +20,6 @@ from headway.gossip.live_ranks import LiveRanks
 from headway.gossip.monitoring import GossipEvent, GossipStatistics
 from headway.gossip.settings import GossipSettings
 from headway.gossip.topology import Topology
-
-_PATIENCE_AFTER_LOSS_S = 5.0
-"""How long to wait for the others at the end, if a neighbour is lost."""
 
 
 class GossipOptimizer(Optimizer):
@@ -205,9 +203,10 @@ class GossipOptimizer(Optimizer):
     def close(self) -> None:
         """End threads and connections, once training is over. All ranks call it; a second call does nothing.
 
-        It waits for the others, ``timeout_s`` at most, since they may still be reading the last message.
+        It waits for the others, since they may still be reading the last message: ``timeout_s`` at most, and a few
+        seconds if a neighbour is lost.
         """
         self._gossip.stop()
         lost = self._gossip.neighbourhood.lost
-        self._connections.close(min(self._settings.timeout_s, _PATIENCE_AFTER_LOSS_S if lost else math.inf))
+        self._connections.close(min(self._settings.timeout_s, CLOSING_S if lost else math.inf))
         self._gossip.neighbourhood.close()

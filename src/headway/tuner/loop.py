@@ -233,9 +233,9 @@ class ControlLoop:
         """Let no other rank wait for this one: training has failed."""
         self._transport.abandon()
 
-    def close(self) -> None:
-        """Release threads and connections."""
-        self._transport.close()
+    def close(self, deadline: float | None = None) -> None:
+        """Release threads and connections; wait for other ranks until the deadline (`time.monotonic`)."""
+        self._transport.close(deadline)
 
     def _start_round(self, step: int, delay: int, *, is_thorough: bool = False, is_opening: bool = False) -> None:
         records = list(self._records)

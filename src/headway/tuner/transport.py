@@ -13,11 +13,8 @@ import torch
 from torch import Tensor
 
 from headway.collectives import Executor, RankReports
-from headway.collectives.ends import register, unregister
+from headway.collectives.ends import closing_deadline, register, unregister
 from headway.exchange import Engine
-
-_CLOSING_S, _LEAVING_S = 5.0, 1.0
-"""How long a round that is under way may take to end, when training or the process is over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +48,8 @@ class Transport(Protocol):
     def abandon(self) -> None:
         """Let no other rank wait for this one: training has failed."""
 
-    def close(self) -> None:
-        """Release threads and connections."""
+    def close(self, deadline: float | None = None) -> None:
+        """Release threads and connections; wait for other ranks until the deadline (`time.monotonic`)."""
 
 
 class InlineTransport:
@@ -82,7 +79,7 @@ class InlineTransport:
 
     def abandon(self) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, deadline: float | None = None) -> None: ...
 
 
 class BackgroundTransport:
@@ -140,19 +137,23 @@ class BackgroundTransport:
         self._executor.abandon()
 
     def start_leaving(self, deadline: float, *, has_failed: bool) -> Callable[[], None]:
-        """At the end of the process, let a round that is under way end, unless the script has failed."""
+        """At the end of the process, let a round that is under way end, unless the script has failed.
+
+        It gets half of the time: what is closed next waits for the other ranks, too.
+        """
         self._step_is_over.set()
         if not has_failed:
             with contextlib.suppress(Exception):
-                self._engine.drain(min(_LEAVING_S, max(deadline - time.monotonic(), 0.0)))
+                self._engine.drain(max(deadline - time.monotonic(), 0.0) / 2)
         return lambda: None
 
-    def close(self) -> None:
+    def close(self, deadline: float | None = None) -> None:
+        deadline = closing_deadline() if deadline is None else deadline
         unregister(self)
         self._step_is_over.set()
         try:
-            self._engine.drain(_CLOSING_S)
+            self._engine.drain(max(deadline - time.monotonic(), 0.0))
         except Exception:  # a rank that is busy or gone must not keep this one waiting
             self._executor.abandon()
         self._engine.close()
-        self._executor.close()
+        self._executor.close(deadline=deadline)

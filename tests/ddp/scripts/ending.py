@@ -133,6 +133,12 @@ def main(how: str) -> None:
         with handle:
             say()
             raise ZeroDivisionError("made to fail")
+    elif how == "one raises, then closes":
+        try:
+            say()
+            raise ZeroDivisionError("made to fail")
+        finally:
+            handle.close()
     else:
         end(how.removeprefix("one ").rstrip("s"), ddp, handle)
 
