@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+import headway
 from headway.ddp.backward import EndOfBackward, notice_failure
-from tests.ddp.training import wrap
+from tests.ddp.training import fixed, wrap
 
 
 class Failing(torch.autograd.Function):
@@ -93,3 +94,20 @@ def fail_in_ddp() -> list[list[str]]:
 
 def test_ddp_models_notice_it_before_a_bucket_is_complete_but_not_while_they_accumulate(pool):
     assert pool.run(fail_in_ddp, num_ranks=1) == [[[], [], ["failure"]]]
+
+
+def attach_and_close_several_times() -> int:
+    """Return how many hooks the parameters have then, which are the same in all DDP models around them."""
+    model = Model()
+    for _ in range(3):
+        headway.attach(wrap(model), fixed()).close()
+    return sum(len(parameter._post_accumulate_grad_hooks or ()) for parameter in model.parameters())
+
+
+def test_closing_leaves_no_hook_on_a_parameter(pool):
+    assert pool.run(attach_and_close_several_times, num_ranks=1) == [0]
+
+
+def test_a_model_without_parameters_to_train_needs_no_hook():
+    frozen = nn.Linear(2, 2).requires_grad_(False)
+    notice_failure(frozen, Called().note)()

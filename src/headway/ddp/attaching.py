@@ -6,7 +6,6 @@ from typing import Any, get_args
 
 from torch.nn import Module
 
-from headway.ddp.backward import notice_failure
 from headway.ddp.hook_state import HookState, LossScaler, hook
 from headway.ddp.model import Buffers, find_ddp
 from headway.tuner import Adaptive, Fixed
@@ -52,5 +51,5 @@ def attach(
         )
     state = HookState(config, module=ddp, group=ddp.process_group, scaler=scaler, buffers=buffers)
     ddp.register_comm_hook(state, hook)
-    notice_failure(ddp, state.cut_off)
+    state.watch_backward(ddp)
     return state

@@ -8,6 +8,7 @@ from weakref import WeakMethod, ref
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
 
 
 class EndOfBackward:
@@ -38,8 +39,10 @@ class EndOfBackward:
             self._on_failure = None
 
 
-def notice_failure(ddp: DistributedDataParallel, on_failure: Callable[[], None]) -> None:
+def notice_failure(ddp: DistributedDataParallel, on_failure: Callable[[], None]) -> Callable[[], None]:
     """Call a function if backward fails after it has begun, even before the first bucket is complete.
+
+    Returns a function that ends this: the hook is on a parameter, which outlives the DDP model around it.
 
     The parameter that was added last mostly has its gradient first. If backward fails before that, DDP has seen nothing
     of it, and the next step may take its place.
@@ -52,10 +55,12 @@ def notice_failure(ddp: DistributedDataParallel, on_failure: Callable[[], None])
     model, fail = ref(ddp), WeakMethod(on_failure)  # a parameter must not keep its model and process group alive
 
     def begin(_: Tensor) -> None:
-        its, call = model(), fail()
-        if its is not None and call is not None and its.require_backward_grad_sync:
+        alive, call = model(), fail()
+        if alive is not None and call is not None and alive.require_backward_grad_sync:
             EndOfBackward(lambda: None, call).queue()
 
     trained = [parameter for parameter in ddp.parameters() if parameter.requires_grad]
-    if trained:
-        trained[-1].register_post_accumulate_grad_hook(begin)  # type: ignore[no-untyped-call]
+    if not trained:
+        return lambda: None
+    hook: RemovableHandle = trained[-1].register_post_accumulate_grad_hook(begin)  # type: ignore[no-untyped-call]
+    return hook.remove

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -11,11 +11,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
 
 from headway.collectives import Executor
 from headway.collectives.ends import closing_deadline
 from headway.ddp import checkpoint
-from headway.ddp.backward import EndOfBackward
+from headway.ddp.backward import EndOfBackward, notice_failure
 from headway.ddp.model import Buffers, Model
 from headway.ddp.statistics import Statistics
 from headway.ddp.streams import after_backward, future_for
@@ -106,6 +107,7 @@ class HookState:
         )
         self._engine = Engine()
         self._open: dict[Future[Tensor], Tensor] = {}
+        self._stop_watching: Callable[[], None] = lambda: None
         if buffers == "average":  # last: if anything above fails, the model is as it was
             self._model.take_over_buffers()
         else:
@@ -151,6 +153,10 @@ class HookState:
         """Let no other rank wait for this one: its backward pass has failed."""
         self._executor.abandon()
         self._loop.abandon()
+
+    def watch_backward(self, ddp: DistributedDataParallel) -> None:
+        """Let other ranks lose this one if a backward pass of this model fails, until the state is closed."""
+        self._stop_watching = notice_failure(ddp, self.cut_off)
 
     def _surface_errors(self) -> None:
         """Let backward() itself raise errors of the engine, and other ranks lose this one if backward fails.
@@ -259,6 +265,7 @@ class HookState:
         It averages no buffers, since other ranks may be gone: see `average_buffers`.
         """
         deadline = closing_deadline()
+        self._stop_watching()
         self._engine.close()
         self._loop.close(deadline)
         self._executor.close(deadline=deadline)

@@ -17,7 +17,6 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from headway.ddp import Adaptive, Fixed, HookState, hook
-from headway.ddp.backward import notice_failure
 from headway.ddp.hook_state import LossScaler
 from headway.ddp.model import Buffers, find_ddp
 from headway.integrations._shared import check_config, load_residuals, save_residuals
@@ -150,13 +149,9 @@ class _HookSlot:
         handle = HookState(config, module=self.ddp, group=self.ddp.process_group, scaler=scaler, buffers=buffers)
         if self.handle is None:
             self.ddp.register_comm_hook(self, _hook_of_slot)
-            notice_failure(self.ddp, self._cut_off)
+        handle.watch_backward(self.ddp)
         self.handle = handle
         return handle
-
-    def _cut_off(self) -> None:
-        if self.handle is not None:
-            self.handle.cut_off()
 
 
 def _hook_of_slot(slot: _HookSlot, bucket: Any) -> Future[Tensor]:
