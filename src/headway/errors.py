@@ -69,7 +69,17 @@ class PeerLost(HeadwayError):
     def _what_happened(self) -> str:
         if not self.ranks:
             return "the other ranks have given up waiting for this one"
-        names = f"rank{'s' * (len(self.ranks) > 1)} {', '.join(map(str, self.ranks))}"
+        names = ranks_in_words(self.ranks)
         if self.after_s is None:
             return f"lost {names}"
         return f"no answer from {names} within {self.after_s:g} s; HEADWAY_DEBUG=1 shows whether ranks disagree"
+
+
+def ranks_in_words(ranks: Iterable[int]) -> str:
+    """Return ranks as part of a sentence.
+
+    >>> ranks_in_words([3]), ranks_in_words([0, 2])
+    ('rank 3', 'ranks 0, 2')
+    """
+    listed = list(ranks)
+    return f"rank{'s' * (len(listed) > 1)} {', '.join(map(str, listed))}"

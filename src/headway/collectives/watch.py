@@ -26,6 +26,7 @@ import torch
 from headway.collectives.groups import GRACE_S
 from headway.collectives.heartbeats import Heartbeats
 from headway.collectives.wire import BrokenWire, Pending, Wire
+from headway.errors import ranks_in_words
 
 _LOGGER = logging.getLogger("headway")
 _WAITED_FOR, _LOST, _SILENT = 1, 2, 3
@@ -204,7 +205,8 @@ class Watch:
         """Note which ranks are lost, as soon as every suspect has answered, or has had the time to."""
         timeout_s, suspects = self._timeout_s, self._suspects
         if suspects is None:
-            suspects = {peer: each_s for peer, each_s in silences_s.items() if _ASKING * timeout_s < each_s <= timeout_s}
+            least_s = _ASKING * timeout_s
+            suspects = {peer: each_s for peer, each_s in silences_s.items() if least_s < each_s <= timeout_s}
         alive = self._notifiers() | {peer for peer, each_s in suspects.items() if silences_s[peer] < each_s}
         self._suspects = suspects = {peer: each_s for peer, each_s in suspects.items() if peer not in alive}
         if all(silences_s[peer] >= each_s + _ANSWERING_S for peer, each_s in suspects.items()):
@@ -295,13 +297,3 @@ class Watch:
         """Return the ranks of which any notice says this, or worse."""
         states = self._notices[self._notices[..., -1] >= self._oldest][:, :-1]
         return frozenset(torch.nonzero((states >= state).any(dim=0)).flatten().tolist())
-
-
-def ranks_in_words(ranks: Iterable[int]) -> str:
-    """Return ranks as part of a sentence.
-
-    >>> ranks_in_words([3]), ranks_in_words([0, 2])
-    ('rank 3', 'ranks 0, 2')
-    """
-    listed = list(ranks)
-    return f"rank{'s' * (len(listed) > 1)} {', '.join(map(str, listed))}"
