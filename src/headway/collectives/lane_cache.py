@@ -36,7 +36,7 @@ Kind = tuple[Schedule, int, torch.dtype]
 
 
 @dataclass(slots=True)
-class _Known:
+class _KindState:
     """A known kind: the memory of one lane at the busiest rank, its lanes, and the number of its last call."""
 
     num_bytes: int
@@ -64,7 +64,7 @@ class LaneCache:
         self._wire = wire
         self._rank = rank
         self._max_bytes = max_bytes
-        self._kinds: dict[Kind, _Known] = {}  # the least recently called first
+        self._kinds: dict[Kind, _KindState] = {}  # the least recently called first
         self._num_calls = 0
         self._ids = {SERVICE_LANE}
         self._own_bytes = 0
@@ -81,7 +81,7 @@ class LaneCache:
     def next(self, schedule: Schedule, numel: int, dtype: torch.dtype) -> Lane:
         """Return the lane for the next call, which all ranks make."""
         kind = (schedule, numel, dtype)
-        known = self._kinds.pop(kind, None) or _Known(_bytes_of(kind))
+        known = self._kinds.pop(kind, None) or _KindState(_bytes_of(kind))
         if not known.lanes and self._make_room(_LANES_PER_KIND * known.num_bytes, known.last_call):
             self._own_bytes += _LANES_PER_KIND * known.num_bytes
             known.lanes = tuple(self._make(kind, number) for number in range(_LANES_PER_KIND))
@@ -162,7 +162,7 @@ class LaneCache:
         self._ids.add(id)
         return Lane(program, bounds, self._wire, id, torch.empty(memory_numel(program, bounds), dtype=dtype))
 
-    def _evict(self, known: _Known) -> None:
+    def _evict(self, known: _KindState) -> None:
         """Drop the lanes of a kind; those with posted receives only once these are complete."""
         self._own_bytes -= len(known.lanes) * known.num_bytes
         for lane in known.lanes:

@@ -53,7 +53,7 @@ class Neighbourhood:
         """Edges to silent neighbours; kept, since messages to them may still be on their way."""
         self._num_openings = 0
         self._interval_s = min(_HEARTBEAT_INTERVAL * timeout_s, _LONGEST_HEARTBEAT_INTERVAL_S)
-        self._heartbeats = Heartbeats(note_wire, self.ranks, self._interval_s, self._is_heartbeat_due)
+        self._heartbeats = NeighbourHeartbeats(note_wire, self.ranks, self._interval_s, self._is_heartbeat_due)
 
     def restart(self) -> None:
         """Expect messages of other rounds than the posted receives are for; all ranks call it between rounds."""
@@ -111,7 +111,7 @@ class Neighbourhood:
         return edge is not None and (self.needed_since is not None or edge.is_unanswered)
 
 
-class Heartbeats:
+class NeighbourHeartbeats:
     """Sends heartbeats to neighbours while this rank waits, or its message is on its way; notes when theirs arrive.
 
     When a rank is silent its neighbours wait for it, and their neighbours for them: all would run out of time
@@ -135,7 +135,7 @@ class Heartbeats:
         for inbox in self._inboxes.values():
             inbox.post(torch.zeros(4, dtype=torch.uint8))
         self._is_over = threading.Event()
-        threading.Thread(target=self._beat, name="headway-heartbeats", daemon=True).start()
+        threading.Thread(target=self._beat, name="headway-gossip-heartbeats", daemon=True).start()
 
     def last_heard_s(self, rank: int) -> float:
         """Return when the last heartbeat of a neighbour came, by `time.monotonic`; 0 if none has."""
