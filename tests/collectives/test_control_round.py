@@ -10,7 +10,8 @@ import torch
 from headway.collectives import Executor, RankReports
 from headway.collectives import control_round as control_round_module
 
-LATE_S = 0.05
+LATE_S = 0.5
+"""Far more than a message takes between processes of a busy machine."""
 
 
 class Clock:
@@ -34,8 +35,8 @@ def run_control_rounds(late_rank: int, num_pings: int = 4) -> tuple[list[float],
             return reports.reports.sum(dim=0) + 0.5
 
         try:
-            for _ in range(3):
-                if executor.rank == late_rank:
+            for is_last in (False, False, True):
+                if is_last and executor.rank == late_rank:
                     time.sleep(LATE_S)
                 report = torch.tensor([1.0, executor.rank], dtype=torch.float64)
                 answer = executor.control_round(report, 2, decide, num_pings=num_pings)
@@ -45,16 +46,13 @@ def run_control_rounds(late_rank: int, num_pings: int = 4) -> tuple[list[float],
 
 
 @pytest.mark.parametrize("late_rank", [0, 1])
-def test_rank_0_gets_all_reports_and_all_ranks_its_answer(pool, late_rank):
-    answers, reports = zip(*pool.run(run_control_rounds, late_rank, num_ranks=3), strict=True)
+def test_rank_0_gets_all_reports_and_all_ranks_its_answer_whatever_clocks_say(pool, late_rank):
+    """Neither clocks nor a late rank count as latency."""
+    answers, received = zip(*pool.run(run_control_rounds, late_rank, num_ranks=3), strict=True)
     assert answers == ([3.5, 3.5],) * 3
-    assert reports[0].reports.tolist() == [[1, 0], [1, 1], [1, 2]]
-    assert reports[1:] == (None, None)
-
-
-@pytest.mark.parametrize("late_rank", [0, 1])
-def test_neither_clocks_nor_a_late_rank_count_as_latency(pool, late_rank):
-    reports = pool.run(run_control_rounds, late_rank, num_ranks=3)[0][1]
+    reports, *others = received
+    assert others == [None, None]
+    assert reports.reports.tolist() == [[1, 0], [1, 1], [1, 2]]
     assert reports.latencies_s[0] == reports.offsets_s[0] == 0
     assert all(0 < latency_s < LATE_S / 2 for latency_s in reports.latencies_s[1:])
     assert reports.offsets_s == pytest.approx([0, 3600, 7200], abs=LATE_S / 2)
@@ -99,7 +97,7 @@ def run_with_a_far_rank() -> tuple[list[float], list[int]] | None:
             control_round_module.ControlRound._follow = far
         received: list[RankReports] = []
         try:
-            for _ in range(3):
+            for _ in range(2):  # the first shows who is near
                 executor.control_round(
                     torch.zeros(1, dtype=torch.float64),
                     1,

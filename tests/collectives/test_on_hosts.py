@@ -20,8 +20,9 @@ pytestmark = [
 ]
 
 SCRIPT = Path(__file__).with_name("scripts") / "patient.py"
-TIMEOUT_S = 1.0
-CUT_OFF = 1
+TIMEOUT_S = 3.0
+"""Less than a transfer over the slow line takes; but answers must come in time on a busy machine, too."""
+CUT_OFF, CUT_TIMEOUT_S = 1, 2.0
 
 
 def run(num_ranks: int, scenario: Scenario, *args: str) -> dict[int, dict]:
@@ -43,14 +44,14 @@ def test_a_transfer_may_take_longer_than_the_timeout(algorithm):
     slow = Scenario(link=LinkSpec(latency_s=0.01, bandwidth_bps=2e6))
     for saw in run(2, slow, algorithm, "250000", str(TIMEOUT_S), "none").values():
         assert saw["sum"] == 2.0
-        assert saw["seconds"] > 3 * TIMEOUT_S
+        assert saw["seconds"] > TIMEOUT_S
 
 
 def test_a_rank_whose_host_is_cut_off_is_named_by_all_others():
     cut = Event(kind="cut", ranks=(CUT_OFF,), start=When(at_step=1), duration_s=100.0)
     scenario = Scenario(link=LinkSpec(latency_s=0.01, bandwidth_bps=1e8), events=(cut,))
-    seen = run(3, scenario, "ring", "10", str(TIMEOUT_S), "cut")
+    seen = run(3, scenario, "ring", "10", str(CUT_TIMEOUT_S), "cut")
     for rank in (0, 2):
         assert seen[rank]["lost"] == [CUT_OFF]
-        assert seen[rank]["message"].startswith("no answer from rank 1 within 1 s")
+        assert seen[rank]["message"].startswith(f"no answer from rank 1 within {CUT_TIMEOUT_S:g} s")
     assert seen[CUT_OFF]["lost"] == [0, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,14 @@ def count_open() -> tuple[int, int]:
     return len(list(Path("/proc/self/fd").iterdir())), len(list(Path("/proc/self/task").iterdir()))
 
 
+def count_open_once_settled(expected: tuple[int, int] | None) -> tuple[int, int]:
+    """Count, until the counts are as expected or it takes too long: threads of torch take a moment to end."""
+    end = time.monotonic() + 10
+    while (counted := count_open()) != expected and expected is not None and time.monotonic() < end:
+        time.sleep(0.01)
+    return counted
+
+
 def attach_and_close(num_cycles: int) -> list[tuple[int, int]]:
     """Train and close again and again; keep models and handles, as a notebook would."""
     building.calibrate = lambda executor: Calibration(link=LINK)  # measuring takes longer than all the rest
@@ -127,7 +136,7 @@ def attach_and_close(num_cycles: int) -> list[tuple[int, int]]:
             step_once(ddp, torch.optim.SGD(ddp.parameters(), lr=0.05), step)
         handle.close()
         kept.append((ddp, handle))
-        counts.append(count_open())
+        counts.append(count_open_once_settled(counts[-1] if len(counts) > 1 else None))
     building.calibrate = calibrate
     return counts
 

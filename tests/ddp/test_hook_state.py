@@ -182,7 +182,7 @@ def test_gradients_that_cannot_be_averaged_are_refused(pool, kind, message):
 
 
 SCRIPT = Path(__file__).with_name("scripts") / "failing.py"
-NUM_RANKS = 3
+NUM_RANKS, TIMEOUT_S = 3, 60.0
 DIES = [("star_topk", "bucket", "dies"), ("allgather_topk", "step", "dies"), ("dense", "bucket", "dies")]
 FAILS = ("allgather_topk", "bucket", "fails")
 
@@ -195,7 +195,9 @@ def saw(tmp_path_factory):
         cases = {case: range(NUM_RANKS * place, NUM_RANKS * (place + 1)) for place, case in enumerate([*DIES, FAILS])}
         for case, places in cases.items():
             for rank in range(NUM_RANKS):
-                scripts.start(SCRIPT, str(folder / f"store-{places[0]}"), str(rank), str(NUM_RANKS), *case)
+                scripts.start(
+                    SCRIPT, str(folder / f"store-{places[0]}"), str(rank), str(NUM_RANKS), str(TIMEOUT_S), *case
+                )
         printed = scripts.outputs([place for places in cases.values() for place in places], timeout_s=60)
     return {
         case: {rank: json.loads(printed[place]) for rank, place in enumerate(places) if printed[place]}
@@ -208,7 +210,7 @@ def test_a_rank_that_dies_is_named_by_backward_on_all_others(saw, case):
     assert set(saw[case]) == {0, 2}
     for rank in (0, 2):
         assert (saw[case][rank]["error"], saw[case][rank]["lost"], saw[case][rank]["step"]) == ("PeerLost", [1], 3)
-        assert saw[case][rank]["seconds"] < 10
+        assert saw[case][rank]["seconds"] < TIMEOUT_S / 2
 
 
 def test_an_error_in_one_engine_surfaces_there_and_the_others_lose_that_rank(saw):
@@ -216,4 +218,4 @@ def test_an_error_in_one_engine_surfaces_there_and_the_others_lose_that_rank(saw
     assert (victim["error"], victim["message"], victim["step"]) == ("ZeroDivisionError", "made to fail", 3)
     for rank in (0, 2):
         assert (saw[FAILS][rank]["error"], saw[FAILS][rank]["lost"], saw[FAILS][rank]["step"]) == ("PeerLost", [1], 3)
-        assert saw[FAILS][rank]["seconds"] < 10
+        assert saw[FAILS][rank]["seconds"] < TIMEOUT_S / 2

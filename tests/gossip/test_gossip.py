@@ -14,7 +14,7 @@ from tests.forked import ForkedScripts
 from tests.gossip.problem import Quadratic, flat
 
 SCRIPT = Path(__file__).with_name("scripts") / "digits.py"
-NUM_RANKS, UNLUCKY = 5, 2
+NUM_RANKS, UNLUCKY, TIMEOUT_S = 5, 2, 60.0
 SURVIVORS = [rank for rank in range(NUM_RANKS) if rank != UNLUCKY]
 
 
@@ -24,7 +24,7 @@ def run_ranks(tmp_path):
 
         def run(ranks: list[int]) -> dict[int, dict]:
             for rank in range(NUM_RANKS):
-                scripts.start(SCRIPT, str(tmp_path / "store"), str(rank), str(NUM_RANKS))
+                scripts.start(SCRIPT, str(tmp_path / "store"), str(rank), str(NUM_RANKS), str(TIMEOUT_S))
             return {rank: json.loads(text) for rank, text in scripts.outputs(ranks, timeout_s=80).items()}
 
         yield run
@@ -36,7 +36,7 @@ def test_when_one_of_five_is_killed_the_others_reach_the_accuracy_without_it(run
         assert (saw[rank]["error"], saw[rank]["step"]) == (None, 400)
         assert saw[rank]["accuracy"] > 0.93
         assert saw[rank]["distance"] < 1
-        assert saw[rank]["longest_s"] < 10
+        assert saw[rank]["longest_s"] < TIMEOUT_S / 2
     assert len({saw[rank]["checksum"] for rank in SURVIVORS}) == 1  # averages are the same on all that are left
     for rank, neighbours in {0: [1, 4], 1: [0], 3: [4], 4: [0, 3]}.items():
         assert saw[rank]["neighbours"] == neighbours

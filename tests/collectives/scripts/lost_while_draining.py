@@ -9,11 +9,11 @@ import json
 import os
 import signal
 import sys
-import time
 from unittest import mock
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_process_group_store
 
 from headway import PeerLost
 from headway.collectives import Executor
@@ -30,9 +30,11 @@ for _ in range(3):
     executor.all_reduce(torch.ones(100), "one_shot")
 executor.neighbour_exchange(torch.ones(900), WITHOUT_IT)
 dist.barrier()
+shared = _get_process_group_store(dist.group.WORLD)
 if rank == VICTIM:
-    time.sleep(0.3)  # the others are waiting already
+    shared.wait(["rank 0 calls", "rank 2 calls"])
     os.kill(os.getpid(), signal.SIGKILL)
+shared.set(f"rank {rank} calls", "")
 lost: tuple[int, ...] = ()
 with mock.patch.object(Lane, "drain", autospec=True, side_effect=Lane.drain) as drain:
     try:

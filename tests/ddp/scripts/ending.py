@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,8 @@ from headway.tuner import building
 LINK = headway.Link(latency_s=0.001, bandwidth_bps=1e8)
 building.calibrate = lambda executor: Calibration(link=LINK)  # measuring it takes longer than all the rest
 NUM_RANKS, NUM_STEPS, VICTIM = 2, 4, 1
+LOST = Path(f"{sys.argv[1]}-lost")
+"""A file that is there once a rank has been lost."""
 
 
 class Failing(torch.autograd.Function):
@@ -74,6 +77,7 @@ def lose(ddp: DistributedDataParallel) -> None:
             step(ddp)
     except headway.PeerLost as error:
         say(lost=error.ranks, seconds=time.monotonic() - start)
+        LOST.touch()
         raise
 
 
@@ -85,7 +89,8 @@ def fail_in_backward(ddp: DistributedDataParallel, how: str) -> None:
         say()
         if how == "backward raises":
             raise
-        time.sleep(3)  # the others learn of it while this rank sits elsewhere
+        while not LOST.exists():  # the other learns of it while this rank sits elsewhere
+            time.sleep(0.01)
         say()
 
 

@@ -1,6 +1,6 @@
 """One rank of a training in which something breaks; prints what it saw as a line of JSON.
 
-failing.py STORE RANK NUM_RANKS EXCHANGE FUSION FATE: in step 3 rank 1 dies, or fails in its engine.
+failing.py STORE RANK NUM_RANKS TIMEOUT_S EXCHANGE FUSION FATE: in step 3 rank 1 dies, or fails in its engine.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def fail(self: Averager, bucket: object) -> None:
     raise ZeroDivisionError("made to fail")
 
 
-def main(store: str, rank: int, num_ranks: int, exchange: str, fusion: str, fate: str) -> None:
+def main(store: str, rank: int, num_ranks: int, timeout_s: float, exchange: str, fusion: str, fate: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(store, num_ranks), rank=rank, world_size=num_ranks)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(10, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 1))
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.02)
     link = headway.Link(latency_s=0.001, bandwidth_bps=1e8)
-    handle = headway.attach(ddp, headway.Fixed(exchange=exchange, fusion=fusion, link=link, timeout_s=5))
+    handle = headway.attach(ddp, headway.Fixed(exchange=exchange, fusion=fusion, link=link, timeout_s=timeout_s))
     saw: dict[str, object] = {"rank": rank}
     start = time.monotonic()
     try:
@@ -54,5 +54,5 @@ def main(store: str, rank: int, num_ranks: int, exchange: str, fusion: str, fate
 
 
 if __name__ == "__main__":
-    store, rank, num_ranks, *rest = sys.argv[1:]
-    main(store, int(rank), int(num_ranks), *rest)
+    store, rank, num_ranks, timeout_s, *rest = sys.argv[1:]
+    main(store, int(rank), int(num_ranks), float(timeout_s), *rest)

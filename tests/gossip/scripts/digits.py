@@ -1,6 +1,6 @@
 """Five ranks learn the digits by gossip, one of them dies on the way; prints what this rank saw as JSON.
 
-python digits.py STORE RANK NUM_RANKS
+python digits.py STORE RANK NUM_RANKS TIMEOUT_S
 """
 
 import json
@@ -17,8 +17,8 @@ from torch import nn
 import headway
 from headway import gossip
 
-STORE, RANK, NUM_RANKS = sys.argv[1], *map(int, sys.argv[2:4])
-UNLUCKY, WHEN, NUM_STEPS, TIMEOUT_S = 2, 60, 400, 2.0
+STORE, RANK, NUM_RANKS, TIMEOUT_S = sys.argv[1], *map(int, sys.argv[2:4]), float(sys.argv[4])
+UNLUCKY, WHEN, NUM_STEPS = 2, 60, 400
 NUM_TEST = 450
 
 

@@ -25,7 +25,7 @@ import headway
 from headway.integrations.lightning import HeadwayLogging, HeadwayStrategy
 
 CONFIG = headway.Fixed(
-    exchange="allgather_topk", ratio=0.1, link=headway.Link(latency_s=0.001, bandwidth_bps=1e8), timeout_s=20
+    exchange="allgather_topk", ratio=0.1, link=headway.Link(latency_s=0.001, bandwidth_bps=1e8), timeout_s=60
 )
 
 
