@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import socket
 from datetime import timedelta
 
@@ -31,25 +33,38 @@ def test_once_connected_ranks_wait_longer_than_for_connecting(pool):
     assert pool.run(patience_of_own_group, num_ranks=2) == [60.0 + groups.GRACE_S] * 2
 
 
-def connect_without(missing: int) -> tuple[str, list[int]]:
-    """One rank is alive, but does not connect until the others have given up."""
-    store = _get_process_group_store(dist.group.WORLD)
+def connect_without(missing: int, patience_s: float, comes: bool) -> tuple[str, list[int], list[str]]:
+    """One rank is alive, and comes when the others have said that they wait, or not at all."""
+    store, said = _get_process_group_store(dist.group.WORLD), []
     if dist.get_rank() == missing:
-        store.wait(["given up 0", "given up 1"])
-        return "stayed away", []
-    groups._LEAST_CONNECTING_S = 0.5
+        store.wait(["seen 0", "seen 1"])
+        if not comes:
+            return "stayed away", [], said
+    watch = logging.Handler()
+    watch.emit = lambda record: (said.append(record.getMessage()), store.set(f"seen {dist.get_rank()}", ""))
+    logging.getLogger("headway").addHandler(watch)
+    before, groups.patience_of, groups.FIRST_LOG_S = groups.patience_of, lambda _: patience_s, 0.2
     try:
-        make_gloo_group(dist.group.WORLD, 0.1)
+        make_gloo_group(dist.group.WORLD, 20.0)
     except PeerLost as error:
-        return str(error), list(error.ranks)
+        return str(error), list(error.ranks), said
     finally:
-        groups._LEAST_CONNECTING_S = 30.0
-        store.set(f"given up {dist.get_rank()}", "")
-    return "connected", []
+        groups.patience_of, groups.FIRST_LOG_S = before, 10.0
+        logging.getLogger("headway").removeHandler(watch)
+        store.set(f"seen {dist.get_rank()}", "")
+    return "connected", [], said
 
 
-def test_a_rank_that_does_not_connect_is_named(pool):
-    for message, ranks in pool.run(connect_without, 2, num_ranks=3)[:2]:
+def test_a_rank_that_comes_late_is_waited_for_and_the_log_says_so(pool):
+    *others, late = pool.run(connect_without, 2, 60.0, True, num_ranks=3)
+    assert late == ("connected", [], [])
+    for message, _, said in others:
+        assert message == "connected"
+        assert re.fullmatch(r"\d+ s of waiting for rank 2 in connecting 3 ranks", said[0])
+
+
+def test_a_rank_that_does_not_come_for_as_long_as_torch_waits_is_named(pool):
+    for message, ranks, _ in pool.run(connect_without, 2, 0.5, False, num_ranks=3)[:2]:
         assert ranks == [2]
         assert message.startswith("no answer from rank 2 within 0.5 s")
         assert "(in connecting 3 ranks)" in message
@@ -62,6 +77,7 @@ def test_ranks_that_cannot_connect_say_why(monkeypatch):
         raise RuntimeError("connection refused")
 
     parent = dist.distributed_c10d.GroupMember
+    monkeypatch.setattr(groups, "patience_of", lambda _: 5.0)
     monkeypatch.setattr(dist, "ProcessGroupGloo", refuse)
     for name, value in (("get_rank", 0), ("get_world_size", 1), ("get_process_group_ranks", [4])):
         monkeypatch.setattr(dist, name, lambda _, value=value: value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from datetime import timedelta
@@ -13,13 +14,18 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.distributed_c10d import _get_process_group_store, default_pg_timeout
 
-from headway.errors import HeadwayError, PeerLost
+from headway.errors import HeadwayError, PeerLost, ranks_in_words
+
+_LOGGER = logging.getLogger("headway")
 
 GRACE_S = 1.0
 """How long past the deadline ranks tell each other which ranks are missing, before they give up."""
 
 _LEAST_CONNECTING_S = 30.0
-"""How long ranks wait for each other to connect, at least: they do not start at the same moment."""
+"""How long connecting may take, at least."""
+
+FIRST_LOG_S, LOG_GROWTH = 10.0, 3
+"""When the log first says for whom a rank waits, and how much later it does so again."""
 
 _num_made: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
 _counting = threading.Lock()
@@ -40,10 +46,11 @@ def make_gloo_group(parent: dist.ProcessGroup, timeout_s: float) -> dist.Process
 
     Args:
         parent: The ranks that take part.
-        timeout_s: How long to wait for a rank that does not connect; it cannot be asked yet whether it is alive.
+        timeout_s: How long connecting may take, once all ranks are about to; until then they wait for each other as
+            long as torch would.
 
     Raises:
-        PeerLost: Some ranks did not come in time.
+        PeerLost: Some ranks did not come.
         HeadwayError: All ranks came, but could not connect.
     """
     with _counting:
@@ -55,21 +62,40 @@ def make_gloo_group(parent: dist.ProcessGroup, timeout_s: float) -> dist.Process
 
 
 def _connect(store: Store, parent: dist.ProcessGroup, timeout_s: float) -> dist.ProcessGroupGloo:
-    """Connect all ranks; tell those that did not come from a network that does not let them."""
+    """Connect all ranks, once all of them are about to; until then nobody can tell a busy one from a lost one."""
     rank, num_ranks = dist.get_rank(parent), dist.get_world_size(parent)
+    names = dist.get_process_group_ranks(parent)
+    store.set(_mark_of(rank), "")
+    _wait_until_all_are_there(store, names, patience_of(parent))
     try:
-        store.set(_mark_of(rank), "")
         return dist.ProcessGroupGloo(store, rank, num_ranks, timedelta(seconds=timeout_s))
     except RuntimeError as error:
-        names = dist.get_process_group_ranks(parent)
-        missing = _find_absent(store, num_ranks)
-        if missing:
-            raise PeerLost([names[peer] for peer in missing], f"connecting {num_ranks} ranks", timeout_s) from error
         raise HeadwayError(f"rank {names[rank]} cannot connect to all of {num_ranks} ranks: {error}") from error
 
 
+def _wait_until_all_are_there(store: Store, names: list[int], patience_s: float) -> None:
+    """Wait for all ranks as long as torch would, and say for whom after a while."""
+    begun, pause_s = time.monotonic(), FIRST_LOG_S
+    what, marks = f"connecting {len(names)} ranks", [_mark_of(rank) for rank in range(len(names))]
+    while True:
+        left_s = begun + patience_s - time.monotonic()
+        asked_at = time.monotonic()
+        try:
+            return store.wait(marks, timedelta(seconds=max(min(pause_s, left_s), 0.001)))
+        except RuntimeError as error:
+            missing = [names[rank] for rank in _find_absent(store, len(names))]
+            waited_s = time.monotonic() - begun
+            if waited_s >= patience_s:
+                raise PeerLost(missing, what, patience_s) from error
+            if time.monotonic() - asked_at < min(pause_s, left_s) / 2:
+                raise HeadwayError(f"{what}: the store that they meet at is gone ({error})") from error
+        if missing:
+            _LOGGER.warning("%.0f s of waiting for %s in %s", waited_s, ranks_in_words(missing), what)
+        pause_s *= LOG_GROWTH
+
+
 def _find_absent(store: Store, num_ranks: int) -> list[int]:
-    """Return the ranks that have not begun to connect; none if the store is gone, with the rank that keeps it."""
+    """Return the ranks that are not about to connect; none if the store is gone, with the rank that keeps it."""
     try:
         return [rank for rank in range(num_ranks) if not store.check([_mark_of(rank)])]
     except RuntimeError:
@@ -99,7 +125,7 @@ class OwnGroups:
 
     Args:
         parent: The ranks that take part.
-        timeout_s: How long to wait for a rank that does not connect.
+        timeout_s: How long connecting may take.
         cpu_only: Whether to make no group for devices.
     """
 

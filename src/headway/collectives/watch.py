@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from headway.collectives.groups import GRACE_S
+from headway.collectives.groups import FIRST_LOG_S, GRACE_S, LOG_GROWTH
 from headway.collectives.heartbeats import Heartbeats
 from headway.collectives.wire import BrokenWire, Pending, Wire
 from headway.errors import ranks_in_words
@@ -44,7 +44,6 @@ _ANSWERING_S = 2.0
 """How long suspects have to answer once a rank is lost: the thread that answers may wait for a busy machine."""
 _SETTLING_S = 0.05
 _MOMENT_S, _MOMENTS_PER_PROBE = 0.01, 10
-_FIRST_LOG_S, _LOG_GROWTH = 10.0, 3
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class Watch:
         self._has_closed = False
         self._last_notice = 0
         """The number of the call that the last notice was about."""
-        self._next_log_s = _FIRST_LOG_S
+        self._next_log_s = FIRST_LOG_S
         self._sending = threading.Lock()
         self.is_waiting = False
         self._channel = heartbeats.open_channel(self._tick, lambda: self.is_waiting)
@@ -114,7 +113,7 @@ class Watch:
     def begin(self, call: Call) -> None:
         """Watch a call; forget notices about earlier calls, which succeeded in the end."""
         self._call = call
-        self._next_log_s = _FIRST_LOG_S
+        self._next_log_s = FIRST_LOG_S
         self._suspects = None
         if self._has_notices:
             self._post()
@@ -218,7 +217,7 @@ class Watch:
         """Say which ranks are alive, but have not come to this call."""
         busy = sorted(peer for peer in waited_for if self._heartbeats.is_waiting(peer, self._channel) is False)
         if busy:
-            self._next_log_s *= _LOG_GROWTH
+            self._next_log_s *= LOG_GROWTH
             _LOGGER.warning(
                 "rank %d has waited %.0f s for %s in %s: alive, but busy elsewhere; given up after %.0f s",
                 self._names[self._rank],
