@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,8 @@ TIERS = ("pool", "lab")
 
 settings.register_profile("headway", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("headway")
+
+torch.set_num_threads(1)  # a second one spins while it waits, and tests share the cores with the workers they start
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "pool" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.pool)
         item.user_properties += [("tier", tier) for tier in TIERS if item.get_closest_marker(tier)]
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is loaded out of the garbage collector's way: every full collection would go through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
