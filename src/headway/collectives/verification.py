@@ -198,15 +198,17 @@ class _Run:
         A sum is written at this step. A copy lands when it arrives, which is safe if the receiver of the send took it
         before the copy was sent.
         """
+        written = take.transfer
+        first, stop = written.start, written.stop
         for sent in self.unsettled[rank].values():
-            start, stop = max(sent.transfer.start, take.transfer.start), min(sent.transfer.stop, take.transfer.stop)
-            if start >= stop:
+            read = sent.transfer
+            if read.stop <= first or stop <= read.start:
                 continue
             taken_at = self.taken_at.get(sent.place)
-            known = self.clocks.of_send[take.came[0].place][sent.transfer.dst]
-            if take.transfer.reduce or taken_at is None or known <= taken_at:
-                reason = f"changes while it is still being sent ({sent.transfer})"
-                raise ScheduleError(reason, rank=rank, round=take.came[0].round, chunk=start)
+            known = self.clocks.of_send[take.came[0].place][read.dst]
+            if written.reduce or taken_at is None or known <= taken_at:
+                reason = f"changes while it is still being sent ({read})"
+                raise ScheduleError(reason, rank=rank, round=take.came[0].round, chunk=max(read.start, first))
 
     def _copy(self, rank: int, chunk: int, came: tuple[PlacedTransfer, ...], symbols: list[Symbol]) -> Symbol:
         own, symbol = self.cells[rank][chunk], symbols[0]
