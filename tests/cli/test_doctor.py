@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -17,7 +18,8 @@ from headway.train.self_test import Verdict
 GOOD = Verdict(exchange="dense", error=0.0, are_equal=True, was_used=True, seconds=0.1)
 
 
-def test_every_exchange_is_tested_on_two_workers():
+def test_every_exchange_is_tested_on_two_workers(monkeypatch, forked_python):
+    monkeypatch.setattr(self_test_module, "sys", SimpleNamespace(executable=forked_python))
     found = CliRunner().invoke(app, ["doctor", "--json"])
     assert found.exit_code == 0, found.output
     shown = json.loads(found.stdout)

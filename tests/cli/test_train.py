@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -19,11 +20,22 @@ from headway.cli.train_screen import TrainScreen
 from headway.lab import possible
 from headway.report import read_run
 from headway.report.events import VERSION
-from headway.train import session
+from headway.train import launch, session
 from tests import forked
 
-COMMAND_LINE = Path(session.__file__).parent.parent / "__main__.py"
+SCRIPT = Path(__file__).parent / "scripts" / "train.py"
 SMALL = ("--model", "mlp", "--eval-every", "20")
+
+
+@pytest.fixture
+def headway(forked_python):
+    """Run ``headway train``; the test of Ctrl-C starts it, and its workers, without forking."""
+
+    def run(*args, timeout_s=90.0):
+        command = forked.command(SCRIPT, forked_python, "train", *map(str, args))
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+    return run
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +45,7 @@ def no_launcher(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def headway(*args: str | Path, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
-    command = forked.command(COMMAND_LINE, "train", *map(str, args))
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-
-
-def test_two_local_workers_train_and_leave_a_run_directory(tmp_path):
+def test_two_local_workers_train_and_leave_a_run_directory(tmp_path, headway):
     folder = tmp_path / "run"
     found = headway(*SMALL, "--method", "allgather_topk", "--steps", 25, "--tensorboard", "--json", "--output", folder)
     assert found.returncode == 0, found.stderr
@@ -56,7 +63,7 @@ def test_two_local_workers_train_and_leave_a_run_directory(tmp_path):
         assert words in found.stderr
 
 
-def test_ctrl_c_saves_a_checkpoint_and_the_run_can_be_resumed(tmp_path):
+def test_ctrl_c_saves_a_checkpoint_and_the_run_can_be_resumed(tmp_path, headway):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "headway", "train", *SMALL, "--method", "gossip-dcd", "--steps", "100000"]
     process = subprocess.Popen([*command, "--output", str(folder)], stderr=subprocess.PIPE, text=True)
@@ -100,13 +107,13 @@ def test_under_torchrun_it_joins_the_ranks(tmp_path):
 
 
 @pytest.mark.lab
-def test_methods_compare_on_an_emulated_network(tmp_path):
+def test_methods_compare_on_an_emulated_network(tmp_path, headway):
     """The same work on the same network, whose true link is in the events; plain DDP is what speed is compared with."""
     if possible.missing() is not None:
         pytest.skip(possible.missing())
     folder = tmp_path / "both"
     found = headway(
-        *SMALL, "--compare", "ddp,allgather_topk", "--steps", 6, "--latency", "5ms", "--bandwidth", "20mbps",
+        *SMALL, "--compare", "ddp,allgather_topk", "--steps", 6, "--latency", "5ms", "--bandwidth", "80mbps",
         "--json", "--output", folder, timeout_s=110,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr
@@ -116,7 +123,7 @@ def test_methods_compare_on_an_emulated_network(tmp_path):
     assert topk["speedup"] is not None
     assert topk["wire_bytes"] < plain["wire_bytes"] / 2  # the first two steps are dense
     runs = [read_run(folder / name) for name in ("ddp", "allgather_topk")]
-    assert [run.phases[0]["bandwidth_bps"] for run in runs] == [20e6, 20e6]
+    assert [run.phases[0]["bandwidth_bps"] for run in runs] == [80e6, 80e6]
     assert [run.phases[0]["latency_s"] for run in runs] == [0.005, 0.005]
     assert len({run.steps[0]["loss"] for run in runs}) == 1
     assert (folder / "report.html").stat().st_size > 100_000
@@ -179,7 +186,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
     assert f"holds a run already: give another folder, or continue with --resume {tmp_path}" in found.stderr
 
 
-def test_a_worker_that_fails_is_named(tmp_path, monkeypatch):
+def test_a_worker_that_fails_is_named(tmp_path, monkeypatch, forked_python):
     """Here because of a text file that disappears before workers read it."""
     text = tmp_path / "text.txt"
     text.write_text("some words, " * 1000)
@@ -190,6 +197,7 @@ def test_a_worker_that_fails_is_named(tmp_path, monkeypatch):
         text.unlink()
 
     monkeypatch.setattr(session, "make_folder", make_folder)
+    monkeypatch.setattr(launch, "sys", SimpleNamespace(executable=forked_python))
     output = str(tmp_path / "run")
     found = CliRunner().invoke(app, ["train", "--workload", "text", "--data", str(text), "--output", output])
     assert found.exit_code == 1
