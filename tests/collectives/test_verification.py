@@ -37,7 +37,7 @@ def verify_share(collective: Collective, name: str) -> list[int]:
 
 @pytest.mark.parametrize(("collective", "name"), EVERY)
 def test_every_algorithm_is_right_for_every_number_of_ranks(pool, collective, name):
-    shares = pool.run(verify_share, collective, name, num_ranks=2)
+    shares = pool.run(verify_share, collective, name, num_ranks=2, timeout_s=110)
     assert sorted(size for share in shares for size in share) == list(range(1, 65))
 
 
