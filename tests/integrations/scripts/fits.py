@@ -24,9 +24,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import headway
 from headway.integrations.lightning import HeadwayLogging, HeadwayStrategy
 
-CONFIG = headway.Fixed(
-    exchange="allgather_topk", ratio=0.1, link=headway.Link(latency_s=0.001, bandwidth_bps=1e8), timeout_s=60
-)
+LINK = headway.Link(latency_s=0.001, bandwidth_bps=1e8)
+CONFIG = headway.Fixed(exchange="allgather_topk", ratio=0.1, fusion="step", link=LINK, timeout_s=60)
+"""Nothing is left to choose by when buckets arrive: runs are compared to the bit."""
 
 
 class Model(LightningModule):

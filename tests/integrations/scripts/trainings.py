@@ -21,9 +21,9 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 import headway
 from headway.integrations.transformers import HeadwayCallback
 
-CONFIG = headway.Fixed(
-    exchange="allgather_topk", ratio=0.1, link=headway.Link(latency_s=0.001, bandwidth_bps=1e8), timeout_s=20
-)
+LINK = headway.Link(latency_s=0.001, bandwidth_bps=1e8)
+CONFIG = headway.Fixed(exchange="allgather_topk", ratio=0.1, fusion="step", link=LINK, timeout_s=20)
+"""Nothing is left to choose by when buckets arrive: runs are compared to the bit."""
 
 
 class Model(nn.Module):
