@@ -15,8 +15,8 @@ class ReferenceHook:
 
         G = g + residual;  sent = top-k of G;  average = 1/N sum over ranks of sent;  residual = G - sent
 
-    Of equal entries the first is sent. A step whose average is not finite leaves the residuals as they were; buckets
-    that were averaged alone before that get their averages back. Residuals follow the scale of the loss. Where
+    Of equal entries the first is sent. A step whose average is not finite leaves the residuals as they were, also those
+    of buckets that were averaged alone before. Residuals follow the scale of the loss. Where
     parameters may be unused, residuals of those without a gradient take no part.
 
     Args:
@@ -43,7 +43,7 @@ class ReferenceHook:
         self._residuals: dict[Tensor, Tensor] = {}
         self._parts: list[tuple[Tensor, Tensor]] = []
         self._waiting: list[tuple[Tensor, Future[Tensor]]] = []
-        self._averages: list[tuple[Tensor, Tensor]] = []
+        self._before: dict[Tensor, Tensor] = {}
         self._is_finite = True
         self.num_sent = 0
 
@@ -62,9 +62,9 @@ class ReferenceHook:
         return future
 
     def _end_step(self) -> None:
-        for parameter, mean in () if self._is_finite else self._averages:
-            self._residuals[parameter] += mean
-        self._averages, self._is_finite = [], True
+        if not self._is_finite:
+            self._residuals |= self._before
+        self._before, self._is_finite = {}, True
         for buffer, waiting in self._waiting:
             waiting.set_result(buffer)
         self._waiting = []
@@ -93,8 +93,7 @@ class ReferenceHook:
         parts = zip(self._parts, (total - sent).split(sizes), average.split(sizes), strict=True)
         for (parameter, gradient), kept, mean in parts:
             if is_finite and self._is_used(gradient):
-                self._residuals[parameter] = kept.clone()
-                self._averages.append((parameter, mean.clone()))
+                self._before[parameter], self._residuals[parameter] = self._residuals[parameter], kept.clone()
             gradient.copy_(mean.view_as(gradient))
 
     def _usable(self, parameter: Tensor, gradient: Tensor) -> Tensor:
