@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from headway.kernels import Memory, decode_values, device, feedback, gain_curve, radix, select_topk, value_bytes
 from headway.kernels.arrays import flat_float32, flat_raw, torch_operations
+from headway.kernels.velocity import AT_REST
 from tests.kernels.data import DISTRIBUTIONS, SIZES, gaussian, heavy_tailed, same_bits, spikes_of_every_kind
 
 RATIOS = [0.1, 0.01, 0.001]
@@ -198,7 +199,7 @@ def test_gain_curves_count_into_the_same_bins(dtype, numel):
     expected_sum = Memory(numel, residual=residual.clone())
     expected_sum.accumulate(gradient)
     counts = radix.new_counts()
-    feedback.accumulate_and_count_both(residual.numpy(), flat_raw(gradient), residual.numpy()[:0], counts)
+    feedback.accumulate_and_count_both(residual.numpy(), flat_raw(gradient), residual.numpy()[:0], AT_REST, counts)
     for column, x in enumerate((flat_float32(gradient), expected_sum.residual.numpy())):
         expected = radix.new_counts()
         radix.count(x, expected)
@@ -263,11 +264,14 @@ def test_taking_drops_what_is_not_finite():
     assert not memory.has_nonfinite
 
 
-def test_putting_a_selection_back():
-    memory = Memory(3000)
-    selection = memory.select(gaussian(3000), 30)
-    memory.put_back(selection)
-    assert torch.equal(memory.residual, gaussian(3000))
+def test_peeking_finds_what_a_selection_takes_and_leaves_it():
+    memory, other = Memory(3000), Memory(3000)
+    for step in range(3):
+        peeked, selected = memory.peek(gaussian(3000, seed=step), 30), other.select(gaussian(3000, seed=step), 30)
+        assert torch.equal(peeked.indices, selected.indices)
+        assert same_bits(peeked.values, selected.values)
+        assert torch.equal(memory.residual, other.residual.index_add(0, selected.indices, selected.values))
+        memory.take(peeked.indices)
 
 
 def test_a_residual_may_be_part_of_a_larger_one():

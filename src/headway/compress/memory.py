@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from headway.kernels import Memory
+from headway.kernels import Memory, Velocity
 from headway.kernels.threshold import Threshold
 
 
@@ -48,11 +49,20 @@ class BucketMemory:
     Args:
         shape: The shape of the bucket.
         residual: Existing residual to use; otherwise zeros, allocated on first use.
+        velocity: For momentum correction: see `headway.kernels.Velocity`.
         device: Where to allocate it.
     """
 
-    def __init__(self, shape: Shape, *, residual: Tensor | None = None, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        residual: Tensor | None = None,
+        velocity: Velocity | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
         self.shape = shape
+        self.velocity = velocity
         self._given = residual
         self._device = device
 
@@ -64,12 +74,18 @@ class BucketMemory:
     @cached_property
     def whole(self) -> Memory:
         """One memory for all entries."""
-        return Memory(self.shape.numel, residual=self._given, device=self._device)
+        return Memory(self.shape.numel, residual=self._given, velocity=self.velocity, device=self._device)
 
     @cached_property
     def layers(self) -> Sequence[Memory]:
         """A memory for each tensor."""
-        return [Memory(part.numel(), residual=part) for part in self.shape.split(self.residual)]
+        starts = itertools.accumulate(self.shape.numels, initial=0)
+        return [self._layer(start, part) for start, part in zip(starts, self.shape.split(self.residual), strict=False)]
+
+    def _layer(self, start: int, residual: Tensor) -> Memory:
+        numel = residual.numel()
+        velocity = None if self.velocity is None else self.velocity.part(start, start + numel)
+        return Memory(numel, residual=residual, velocity=velocity)
 
     @property
     def residual(self) -> Tensor:
@@ -86,7 +102,8 @@ class Undo:
     """Puts the memory of a bucket back to what it was before a step, to the bit.
 
     The pass that adds the gradient leaves the old residual in ``residual``. That is the gradient's own buffer if it has
-    the type for it: it is free from then on until the average is written, so that an undo takes no memory.
+    the type for it: it is free from then on until the average is written, so that an undo takes no memory. A velocity
+    has room of its own for what it was.
 
     Args:
         memory: The memory of the bucket.
@@ -121,6 +138,8 @@ class Undo:
         """Put back the saved residual and the thresholds."""
         self.has_run = True
         self._memory.residual.copy_(self.residual)
+        if self._memory.velocity is not None:
+            self._memory.velocity.restore()
         parts = self._memory.parts
         unknown = [Threshold() for _ in parts[len(self._thresholds) :]]
         for part, threshold in zip(parts, [*self._thresholds, *unknown], strict=True):

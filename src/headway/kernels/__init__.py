@@ -13,6 +13,7 @@ from headway.kernels.rounding import rounding_gain
 from headway.kernels.scatter import gather, scatter_add
 from headway.kernels.select import select_topk
 from headway.kernels.values import VALUE_FORMATS, ValueFormat, decode_values, encode_values, value_bytes
+from headway.kernels.velocity import Momentum, Velocity
 from headway.kernels.warmup import warm_up
 
 __all__ = [
@@ -20,8 +21,10 @@ __all__ = [
     "VALUE_FORMATS",
     "GainCurve",
     "Memory",
+    "Momentum",
     "Selection",
     "ValueFormat",
+    "Velocity",
     "decode_indices",
     "decode_values",
     "dequantize",

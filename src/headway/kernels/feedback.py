@@ -3,6 +3,9 @@
 Each can leave what the residual was before in ``saved``: the gradient's own array if that is of float32, another array
 of float32 if the gradient is narrower, or an empty one to save nothing. An empty gradient has already been added; then
 nothing is saved either.
+
+With momentum correction (see ``velocity``) the ``motion`` has a velocity, which advances in the same pass, and is what
+is added; then the residual is always saved.
 """
 
 from __future__ import annotations
@@ -16,6 +19,13 @@ from numba.extending import overload
 from headway.kernels import radix
 from headway.kernels._jit import float_bits, kernel, reassociating, widen, widened
 from headway.kernels._lanes import INF_KEY, KEY_MASK, ROOM, SCAN_BLOCK, collect_block, collect_tail
+from headway.kernels.velocity import Motion
+
+
+@kernel
+def part_of(motion: Any, at: int, end: int) -> Any:
+    """Return a block of a motion."""
+    return Motion(motion.velocity[at:end], motion.before[at:end], motion.factor, motion.is_nesterov)
 
 
 @kernel
@@ -46,21 +56,53 @@ def _add_saving_of(residual: Any, gradient: Any, saved: Any) -> Any:
     return swap if gradient.dtype == types.float32 else move
 
 
+def _add_velocity(residual: Any, gradient: Any, saved: Any, motion: Any) -> None:
+    """Advance the velocity of a block and add it; leave what residual and velocity were."""
+    raise NotImplementedError
+
+
+@overload(_add_velocity, strict=False)  # type: ignore[untyped-decorator]
+def _add_velocity_of(residual: Any, gradient: Any, saved: Any, motion: Any) -> Any:
+    def swap(residual: Any, gradient: Any, saved: Any, motion: Any) -> None:
+        velocity, before, factor = motion.velocity, motion.before, motion.factor
+        for i in range(residual.size):
+            g, u, v = gradient[i], velocity[i], residual[i]
+            before[i] = u
+            u = factor * u + g
+            velocity[i] = u
+            residual[i] = v + (factor * u + g if motion.is_nesterov else u)
+            gradient[i] = v
+
+    def move(residual: Any, gradient: Any, saved: Any, motion: Any) -> None:
+        velocity, before, factor = motion.velocity, motion.before, motion.factor
+        for i in range(residual.size):
+            g, u, v = widen(gradient[i]), velocity[i], residual[i]
+            before[i] = u
+            u = factor * u + g
+            velocity[i] = u
+            residual[i] = v + (factor * u + g if motion.is_nesterov else u)
+            saved[i] = v
+
+    return swap if gradient.dtype == types.float32 else move
+
+
 @kernel
-def _add_block(residual: Any, gradient: Any, saved: Any, at: int, end: int) -> None:
-    if gradient.size and saved.size:
+def _add_block(residual: Any, gradient: Any, saved: Any, motion: Any, at: int, end: int) -> None:
+    if gradient.size and motion.velocity.size:
+        _add_velocity(residual[at:end], gradient[at:end], saved[at:end], part_of(motion, at, end))
+    elif gradient.size and saved.size:
         _add_saving(residual[at:end], gradient[at:end], saved[at:end])
     elif gradient.size:
         _add(residual[at:end], gradient[at:end])
 
 
 @kernel
-def accumulate(residual: Any, gradient: Any, saved: Any) -> Any:
+def accumulate(residual: Any, gradient: Any, saved: Any, motion: Any) -> Any:
     """Add the gradient; return the largest key of the sum, which shows whether it has Inf or NaN."""
     largest = np.uint32(0)
     if saved.size:
         for at in range(0, residual.size, SCAN_BLOCK):
-            _add_block(residual, gradient, saved, at, at + SCAN_BLOCK)
+            _add_block(residual, gradient, saved, motion, at, at + SCAN_BLOCK)
             block = residual[at : at + SCAN_BLOCK]
             for i in range(block.size):
                 largest = max(largest, float_bits(block[i]) & KEY_MASK)
@@ -74,7 +116,7 @@ def accumulate(residual: Any, gradient: Any, saved: Any) -> Any:
 
 @kernel
 def accumulate_and_extract(
-    residual: Any, gradient: Any, saved: Any, key: Any, offsets: Any, found: Any
+    residual: Any, gradient: Any, saved: Any, motion: Any, key: Any, offsets: Any, found: Any
 ) -> tuple[int, bool]:
     """Add the whole gradient; collect and clear what reaches the key, until the buffers are full.
 
@@ -85,10 +127,10 @@ def accumulate_and_extract(
     tail = residual.size - residual.size % SCAN_BLOCK
     last_fit = offsets.size - ROOM
     for at in range(0, tail, SCAN_BLOCK):
-        _add_block(residual, gradient, saved, at, at + SCAN_BLOCK)
+        _add_block(residual, gradient, saved, motion, at, at + SCAN_BLOCK)
         if num_found <= last_fit:
             num_found = collect_block(residual, at, key, True, offsets, found, num_found)
-    _add_block(residual, gradient, saved, tail, residual.size)
+    _add_block(residual, gradient, saved, motion, tail, residual.size)
     if num_found <= last_fit:
         num_found = collect_tail(residual, key, True, offsets, found, num_found)
     return num_found, num_found <= last_fit
@@ -105,14 +147,14 @@ def energy_of(block: Any) -> float:
 
 
 @kernel
-def accumulate_and_count(residual: Any, gradient: Any, saved: Any, counts: Any) -> None:
+def accumulate_and_count(residual: Any, gradient: Any, saved: Any, motion: Any, counts: Any) -> None:
     """Add, and count the sum; an empty gradient means that it is already added."""
     bins = np.empty(SCAN_BLOCK, np.uint16)
     tail = residual.size - residual.size % SCAN_BLOCK
     for at in range(0, tail, SCAN_BLOCK):
-        _add_block(residual, gradient, saved, at, at + SCAN_BLOCK)
+        _add_block(residual, gradient, saved, motion, at, at + SCAN_BLOCK)
         radix.count_block(residual[at : at + SCAN_BLOCK], bins, counts)
-    _add_block(residual, gradient, saved, tail, residual.size)
+    _add_block(residual, gradient, saved, motion, tail, residual.size)
     radix.count_tail(residual[tail:], 0, counts)
 
 
@@ -133,35 +175,42 @@ def count_with_energy(gradient: Any, counts: Any) -> float:
 
 
 @kernel
-def _before_adding(gradient: Any, saved: Any, buffer: Any) -> Any:
-    """Return a block of the gradient as float32: a copy if the residual is to be saved in its place."""
+def _what_is_added(gradient: Any, saved: Any, motion: Any, buffer: Any) -> Any:
+    """Return a block of what is about to be added, as float32: a copy if the residual is to be saved in its place."""
     if not saved.size:
         return widened(gradient, buffer)
-    added = buffer[: gradient.size]
+    added, velocity, factor = buffer[: gradient.size], motion.velocity, motion.factor
     for i in range(gradient.size):
         added[i] = widen(gradient[i])
+    if velocity.size:
+        for i in range(gradient.size):
+            u = factor * velocity[i] + added[i]
+            added[i] = factor * u + added[i] if motion.is_nesterov else u
     return added
 
 
 @kernel
-def accumulate_and_count_both(residual: Any, gradient: Any, saved: Any, counts: Any) -> tuple[float, float]:
-    """Add the gradient; count it in column 0 and the sum in column 1; return the energies of both."""
+def accumulate_and_count_both(
+    residual: Any, gradient: Any, saved: Any, motion: Any, counts: Any
+) -> tuple[float, float]:
+    """Add the gradient; count what is added in column 0 and the sum in column 1; return the energies of both."""
     bins = np.empty(2 * SCAN_BLOCK, np.uint16)
     buffer = np.empty(SCAN_BLOCK, np.float32)
-    gradient_energy, sum_energy = 0.0, 0.0
+    added_energy, sum_energy = 0.0, 0.0
     tail = residual.size - residual.size % SCAN_BLOCK
     for at in range(0, tail, SCAN_BLOCK):
-        added = _before_adding(gradient[at : at + SCAN_BLOCK], saved, buffer)
-        _add_block(residual, gradient, saved, at, at + SCAN_BLOCK)
-        block = residual[at : at + SCAN_BLOCK]
-        gradient_energy += energy_of(added)
+        end = at + SCAN_BLOCK
+        added = _what_is_added(gradient[at:end], saved, part_of(motion, at, end), buffer)
+        _add_block(residual, gradient, saved, motion, at, end)
+        block = residual[at:end]
+        added_energy += energy_of(added)
         sum_energy += energy_of(block)
         radix.count_two_blocks(added, block, bins, counts)
-    added = _before_adding(gradient[tail:], saved, buffer)
-    _add_block(residual, gradient, saved, tail, residual.size)
+    added = _what_is_added(gradient[tail:], saved, part_of(motion, tail, residual.size), buffer)
+    _add_block(residual, gradient, saved, motion, tail, residual.size)
     radix.count_tail(added, 0, counts)
     radix.count_tail(residual[tail:], 1, counts)
-    return gradient_energy + energy_of(added), sum_energy + energy_of(residual[tail:])
+    return added_energy + energy_of(added), sum_energy + energy_of(residual[tail:])
 
 
 @kernel

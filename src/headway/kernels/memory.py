@@ -25,6 +25,7 @@ from headway.kernels.radix import INF_BIN
 from headway.kernels.select import SMALLEST_KEY, Buffers, Candidates, Picked
 from headway.kernels.threshold import Threshold
 from headway.kernels.values import ValueFormat
+from headway.kernels.velocity import AT_REST, Motion, Velocity
 
 Array = npt.NDArray[Any]
 
@@ -54,6 +55,8 @@ class Memory:
     Args:
         numel: Number of entries of the gradient.
         residual: Tensor to use instead of a new one, for instance a slice of a larger one; it keeps its content.
+        velocity: For momentum correction: advances with every gradient, and is what is added to the residual. Every
+            gradient that is added then needs an ``undo``.
         device: Device of a new residual.
 
     >>> memory = Memory(4)
@@ -63,11 +66,19 @@ class Memory:
     tensor([1.0000, 0.0000, 2.0000, 0.5000])
     """
 
-    def __init__(self, numel: int, *, residual: Tensor | None = None, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        numel: int,
+        *,
+        residual: Tensor | None = None,
+        velocity: Velocity | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
         if residual is None:
             residual = torch.zeros(numel, dtype=torch.float32, device=device)
         check_buffer(residual, torch.float32, numel, "residual")
         self.residual = residual
+        self.velocity = velocity
         self.threshold = Threshold()
         self.has_nonfinite = False
         """Whether the residual has Inf or NaN from the last accumulated gradient; ``take`` drops them."""
@@ -86,19 +97,23 @@ class Memory:
         if gradient is None:
             return
         if not uses_torch(self.residual):
-            residual, (raw, saved) = self._array, self._raw(gradient, undo)
+            residual, (raw, saved), motion = self._array, self._raw(gradient, undo), self._motion
             largest = run(
-                lambda _, part: feedback.accumulate(residual[part], raw[part], saved[part]), chunks(residual.size)
+                lambda _, part: feedback.accumulate(residual[part], raw[part], saved[part], motion.part(part)),
+                chunks(residual.size),
             )
             self.has_nonfinite = max(largest) >= INF_KEY
         else:
-            device.accumulate(self.residual, gradient.detach().reshape(-1), undo)
+            added = gradient.detach().reshape(-1) if self.velocity is None else self.velocity.advance(gradient)
+            device.accumulate(self.residual, added, undo)
             self.has_nonfinite = not bool(self.residual.isfinite().all())
 
     def accumulate_with_gain_curves(
         self, gradient: Tensor, *, undo: Tensor | None = None
     ) -> tuple[GainCurve, GainCurve]:
-        """Add the gradient to the residual; return the gain curves of the gradient alone and of the sum.
+        """Add the gradient to the residual; return the gain curves of what is added and of the sum.
+
+        What is added is the gradient alone or, with momentum correction, the velocity.
 
         **Cost**: one pass over gradient and residual. **Error**: that of ``gain_curve``. For ``undo`` see `accumulate`.
 
@@ -109,31 +124,43 @@ class Memory:
         (9.0, 13.0)
         """
         if uses_torch(self.residual):
-            of_gradient = device.gain_curve(gradient)
-            self.accumulate(gradient, undo=undo)
-            return of_gradient, device.gain_curve(self.residual)
+            return self._accumulate_with_torch(gradient, undo)
         self._check(gradient, undo)
-        residual, (raw, saved) = self._array, self._raw(gradient, undo)
+        residual, (raw, saved), motion = self._array, self._raw(gradient, undo), self._motion
         parts = chunks(residual.size)
         counts = [radix.new_counts() for _ in parts]
         energies = run(
             lambda number, part: feedback.accumulate_and_count_both(
-                residual[part], raw[part], saved[part], counts[number]
+                residual[part], raw[part], saved[part], motion.part(part), counts[number]
             ),
             parts,
         )
         totals = radix.total(counts)
         self.has_nonfinite = bool(totals[INF_BIN:, 1].any())
-        of_gradient, of_sum = (
+        of_added, of_sum = (
             curve_from_counts(totals[:, column], residual.size, sum(energy[column] for energy in energies))
             for column in range(2)
         )
-        return of_gradient, of_sum
+        return of_added, of_sum
+
+    def _accumulate_with_torch(self, gradient: Tensor, undo: Tensor | None) -> tuple[GainCurve, GainCurve]:
+        if self.velocity is None:
+            of_added = device.gain_curve(gradient)
+            self.accumulate(gradient, undo=undo)
+        else:
+            self._check(gradient, undo)
+            added = self.velocity.advance(gradient)
+            of_added = device.gain_curve(added)
+            device.accumulate(self.residual, added, undo)
+            self.has_nonfinite = not bool(self.residual.isfinite().all())
+        return of_added, device.gain_curve(self.residual)
 
     def select(
         self, gradient: Tensor | None, k: int, *, value_format: ValueFormat = "fp32", undo: Tensor | None = None
     ) -> Selection:
         """Add the gradient, take the exact top k of the sum out of the residual, and return it.
+
+        With momentum correction, the velocity of these entries is cleared.
 
         **Cost**: one pass over gradient and residual when the remembered threshold holds, three when it does not; two
         without one. Saving the residual for an undo adds a write of it to the pass.
@@ -144,6 +171,25 @@ class Memory:
             value_format: The format of the payload.
             undo: Receives the residual from before; float32, and may be the gradient itself.
         """
+        indices, taken = self._extract(gradient, k, value_format, undo)
+        self._mask(indices)
+        return Selection(indices, taken, self._encode(indices, taken, value_format))
+
+    def peek(self, gradient: Tensor | None, k: int, *, undo: Tensor | None = None) -> Selection:
+        """Add the gradient, and return the exact top k of the sum, which stays in the residual, but for Inf and NaN.
+
+        **Cost**: that of `select`, and what it takes to put k entries back.
+        """
+        indices, taken = self._extract(gradient, k, "fp32", undo)
+        finite = taken.clone()
+        device.drop_nonfinite(finite)
+        scatter.scatter_add(self.residual, indices, finite)
+        return Selection(indices, taken, taken.view(torch.uint8))
+
+    def _extract(
+        self, gradient: Tensor | None, k: int, value_format: ValueFormat, undo: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Add the gradient, and take the top k out of the residual; return indices and values."""
         self._check(gradient, undo)
         k = check_k(k, self.residual.numel())
         values.value_bytes(k, value_format)  # raises for an unknown format, before anything changes
@@ -154,25 +200,20 @@ class Memory:
             picked = self._pick(*self._raw(gradient, undo), k)
             indices, taken = torch.from_numpy(picked.indices), torch.from_numpy(picked.values)
         self.has_nonfinite = False
-        return Selection(indices, taken, self._encode(indices, taken, value_format))
+        return indices, taken
 
     def take(self, indices: Tensor, *, value_format: ValueFormat = "fp32") -> Selection:
-        """Take the entries at the given distinct indices out of the residual, and return them."""
+        """Take the entries at the given distinct indices out of the residual, as `select` does, and return them."""
         k = indices.numel()
         values.value_bytes(k, value_format)
         if self._taken.numel() < k:
             self._taken = torch.empty(k, device=self.residual.device)
         taken = scatter.gather(self.residual, indices, out=self._taken[:k])
         scatter.clear(self.residual, indices)
+        self._mask(indices)
         if self.has_nonfinite:
             self.drop_nonfinite()
         return Selection(indices, taken, self._encode(indices, taken, value_format))
-
-    def put_back(self, selection: Selection) -> None:
-        """Add a selection with fp32 values back to the residual, except for Inf and NaN."""
-        taken = selection.values.clone()
-        device.drop_nonfinite(taken)
-        scatter.scatter_add(self.residual, selection.indices, taken)
 
     def drop_nonfinite(self) -> None:
         """Set Inf and NaN in the residual to zero."""
@@ -187,7 +228,17 @@ class Memory:
     def _array(self) -> npt.NDArray[np.float32]:
         return as_array(self.residual)
 
+    @property
+    def _motion(self) -> Motion:
+        return AT_REST if self.velocity is None else self.velocity.motion
+
+    def _mask(self, indices: Tensor) -> None:
+        if self.velocity is not None:
+            self.velocity.mask(indices)
+
     def _check(self, gradient: Tensor | None, undo: Tensor | None) -> None:
+        if undo is None and gradient is not None and self.velocity is not None:
+            raise ValueError("a memory with a velocity needs room for the residual from before: give undo=")
         if undo is not None:
             check_buffer(undo, torch.float32, self.residual.numel(), "undo")
         if gradient is None:
@@ -206,9 +257,9 @@ class Memory:
         if undo is None:
             return raw, _NOTHING
         saved = as_array(undo)
-        if raw.dtype == np.float32 and raw.ctypes.data != saved.ctypes.data:  # the passes would save it in the gradient
+        if raw.dtype == np.float32 and raw.ctypes.data != saved.ctypes.data:  # the passes save it in the gradient
             undo.copy_(self.residual)
-            return raw, _NOTHING
+            return (raw, _NOTHING) if self.velocity is None else (raw.copy(), saved)
         return raw, saved
 
     def _pick(self, gradient: Array, saved: Array, k: int) -> Picked:
@@ -224,7 +275,7 @@ class Memory:
 
     def _pick_in_one_pass(self, gradient: Array, saved: Array, k: int, key: np.uint32) -> Picked | None:
         """Try the remembered threshold; on a miss, return None, with the gradient added to the residual."""
-        residual = self._array
+        residual, motion = self._array, self._motion
         parts = chunks(residual.size)
         rooms = self._buffers.reserve(parts, k + max(k, residual.size // _SURPLUS))
         complete = [True] * len(parts)
@@ -232,7 +283,7 @@ class Memory:
         def extract(number: int, part: slice) -> Candidates:
             offsets, found = rooms[number]
             num_found, complete[number] = feedback.accumulate_and_extract(
-                residual[part], gradient[part], saved[part], key, offsets, found
+                residual[part], gradient[part], saved[part], motion.part(part), key, offsets, found
             )
             return Candidates(part.start, offsets[:num_found], found[:num_found])
 
@@ -244,12 +295,12 @@ class Memory:
 
     def _pick_by_counting(self, gradient: Array, saved: Array, k: int) -> Picked:
         """Find the threshold in a histogram of the sum; an empty gradient means that it is already added."""
-        residual = self._array
+        residual, motion = self._array, self._motion
         parts = chunks(residual.size)
         counts = [radix.new_counts() for _ in parts]
         run(
             lambda number, part: feedback.accumulate_and_count(
-                residual[part], gradient[part], saved[part], counts[number]
+                residual[part], gradient[part], saved[part], motion.part(part), counts[number]
             ),
             parts,
         )
