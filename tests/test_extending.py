@@ -111,7 +111,7 @@ def test_the_tuner_chooses_it_when_it_is_made_cheap(own_exchange):
     candidates = ("dense", "allgather_topk", NAME)
     assert VirtualRun(4, lambda _: NARROW, exchanges=candidates).play(12).plans[-1][0].exchange != NAME
     own = EXCHANGES[NAME]
-    own.traffic = lambda self, shape: [Traffic(Collective.ALL_GATHER, self.plan.algorithm, shape.numel // 1000)]
+    own.traffic = lambda self, shape, _: [Traffic(Collective.ALL_GATHER, self.plan.algorithm, shape.numel // 1000)]
     run = VirtualRun(4, lambda _: NARROW, exchanges=candidates).play(12)
     assert run.plans[-1][0].exchange == NAME
     assert "-> 1-bit sign" in run.ranks[0].decisions[0].words

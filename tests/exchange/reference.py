@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -61,3 +62,11 @@ def var(gradients: Arrays, residuals: Arrays, ratio: float) -> np.ndarray:
     picked = [top_indices(g, num_kept(ratio, g.size)) for g in sums]
     energies = [np.square(g[kept].astype(np.float64)).sum() for g, kept in zip(sums, picked, strict=True)]
     return average_at(gradients, residuals, picked[int(np.argmax(energies))])
+
+
+def union(gradients: Arrays, residuals: Arrays, ratio: float, fill: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """A10, with room that is left over filled up."""
+    sums = [gradient + residual for gradient, residual in zip(gradients, residuals, strict=True)]
+    num_named = max(1, num_kept(ratio, sums[0].size) // len(sums))
+    named = np.unique(np.concatenate([top_indices(g, num_named) for g in sums]))
+    return average_at(gradients, residuals, fill(named))

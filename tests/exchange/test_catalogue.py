@@ -10,6 +10,7 @@ from headway import MessageError
 from headway.collectives import Collective, Executor
 from headway.compress import BucketMemory, Shape, random_indices
 from headway.exchange import EXCHANGES, ExecutorChannel, Job, Plan, exchange_of
+from headway.exchange.union_topk import fill_up
 from headway.kernels import noise_key
 from headway.network import Link
 from tests.exchange import reference
@@ -43,7 +44,7 @@ def run_steps(options: dict, dtype: torch.dtype = torch.float32, spoil: dict | N
             gain = exchange.run(job, channel)
             residual = memory.residual.clone() if memory.is_used else torch.zeros(NUMEL)
             meter = channel.read_meter()
-            predicted = [traffic.num_bytes for traffic in exchange.traffic(memory.shape)]
+            predicted = [traffic.num_bytes for traffic in exchange.traffic(memory.shape, executor.num_ranks)]
             seen.append(
                 {"gradient": gradient, "average": job.gradient, "before": before, "residual": residual, "gain": gain}
                 | {"wire_bytes": meter.wire_bytes, "algorithm": meter.algorithm, "predicted": predicted}
@@ -62,6 +63,11 @@ def expected(exchange: str, step: int, gradients: list, residuals: list) -> np.n
         return reference.star(gradients, residuals, RATIO, step)
     if exchange == "var_topk":
         return reference.var(gradients, residuals, RATIO)
+    if exchange == "union_topk":
+        num_sent = max(reference.num_kept(RATIO, NUMEL), len(gradients))
+        key = noise_key(SEED, step, -1, 0)
+        fill = lambda named: fill_up(torch.from_numpy(named), NUMEL, num_sent, key).numpy()  # noqa: E731
+        return reference.union(gradients, residuals, RATIO, fill)
     indices = random_indices(NUMEL, reference.num_kept(RATIO, NUMEL), noise_key(SEED, step, -1, 0)).numpy()
     return reference.average_at(gradients, residuals, indices)
 
@@ -175,7 +181,7 @@ def test_the_bytes_predicted_are_those_sent(pool, name, num_ranks):
     """By a ring and a chain, every rank's share of each collective is known from its size alone."""
     options = {"exchange": name, "ratio": RATIO, "algorithm": "ring", "broadcast": "chain"}
     ranks = pool.run(run_steps, options, num_ranks=num_ranks)
-    collectives = [traffic.collective for traffic in exchange_of(Plan(**options)).traffic(Shape(tuple(SIZES)))]
+    collectives = [traffic.collective for traffic in exchange_of(Plan(**options)).traffic(Shape(tuple(SIZES)), 4)]
     shares = {Collective.ALL_REDUCE: 2 * (num_ranks - 1), Collective.ALL_GATHER: num_ranks * (num_ranks - 1)}
     predicted = sum(
         num_bytes * shares.get(collective, num_ranks - 1)

@@ -17,7 +17,7 @@ def test_a_description_agrees_with_what_the_exchange_does(name):
     assert description.name == name
     shape = Shape((10_000, 50))
     for values in description.value_formats:
-        small, large = (exchange_of(Plan(exchange=name, values=values, ratio=c)).traffic(shape) for c in (0.01, 0.1))
+        small, large = (exchange_of(Plan(exchange=name, values=values, ratio=c)).traffic(shape, 4) for c in (0.01, 0.1))
         assert tuple(traffic.collective for traffic in small) == description.collectives
         assert (small[-1].num_bytes < large[-1].num_bytes) is description.uses_ratio
 
@@ -35,7 +35,7 @@ def test_variants_name_an_exchange():
 
 
 def test_the_tuner_chooses_from_these_by_default():
-    assert default_candidates() == ("dense", "allgather_topk", "star_topk", "var_topk", "quantized")
+    assert default_candidates() == ("dense", "allgather_topk", "star_topk", "var_topk", "union_topk", "quantized")
 
 
 class Mine(AllGatherTopK):
@@ -46,7 +46,7 @@ def test_a_registered_exchange_makes_valid_plans_until_it_is_unregistered():
     register(Mine)
     register(Mine)  # once more does nothing
     try:
-        assert exchange_of(Plan(exchange="mine")).traffic(Shape((100,)))
+        assert exchange_of(Plan(exchange="mine")).traffic(Shape((100,)), 4)
         assert "mine" in default_candidates()
     finally:
         unregister("mine")

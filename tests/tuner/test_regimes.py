@@ -15,7 +15,7 @@ FAR = CostModel(8, Calibration(link=Link(latency_s=0.05, bandwidth_bps=4e7)), SP
 
 
 def test_variants_of_others_are_not_contenders():
-    assert contenders() == ("dense", "allgather_topk", "star_topk", "quantized")
+    assert contenders() == ("dense", "allgather_topk", "star_topk", "union_topk", "quantized")
 
 
 def test_regimes_are_what_the_model_says_point_by_point():
@@ -23,7 +23,7 @@ def test_regimes_are_what_the_model_says_point_by_point():
     found = find_regimes(FAR, SHAPE, 0.01, latencies_s, bandwidths_bps)
     assert found.speedups.shape == (2, 3)
     assert found.winners[0][2][0] == "dense"
-    assert found.winners[1][0][0] in ("allgather_topk", "star_topk")
+    assert found.winners[1][0][0] in ("allgather_topk", "star_topk", "union_topk")
     assert np.all(found.speedups > 0.99)
     assert found.speedups[0, 0] > found.speedups[0, 2]
     assert found.num_ranks == 8

@@ -246,7 +246,7 @@ class VirtualRun:
         model = self.ranks[0].current.costs
         timed = []
         for shape in SHAPES:
-            costs = [model.of_traffic(traffic) for traffic in exchange_of(plan).traffic(shape)]
+            costs = [model.of_traffic(traffic) for traffic in exchange_of(plan).traffic(shape, model.num_ranks)]
             largest = max(costs, key=lambda cost: cost.path_bytes)
             noise = 1 + self._random.uniform(0, self.jitter)
             timed.append((self.now, self.now + largest.seconds(link) * self.slowness(plan) * noise, largest))

@@ -42,7 +42,7 @@ class StarTopK(Exchange):
         hue=0.07,
     )
 
-    def traffic(self, shape: Shape) -> Sequence[Traffic]:
+    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
         k = wanted_entries(self.plan.ratio, shape.numel)
         return [
             Traffic(Collective.BROADCAST, self.plan.broadcast, index_bytes(shape.numel, k)),
@@ -54,10 +54,9 @@ class StarTopK(Exchange):
         memory, k = job.memory.whole, wanted_entries(self.plan.ratio, job.memory.shape.numel)
         indices = None
         if channel.rank == root:
-            selection = memory.select(job.unadded, k, undo=job.undo.residual)
+            selection = memory.peek(job.unadded, k, undo=job.undo.residual)
             has_nonfinite = not bool(selection.values.isfinite().all())
             indices = selection.indices
-            memory.put_back(selection)
         else:
             memory.accumulate(job.unadded, undo=job.undo.residual)
             has_nonfinite = memory.has_nonfinite
@@ -105,17 +104,16 @@ class VarTopK(StarTopK):
         hue=0.0,
     )
 
-    def traffic(self, shape: Shape) -> Sequence[Traffic]:
-        return [Traffic(Collective.ALL_GATHER, self._gather, 8), *super().traffic(shape)]
+    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
+        return [Traffic(Collective.ALL_GATHER, self._gather, 8), *super().traffic(shape, num_ranks)]
 
     def run(self, job: Job, channel: Channel) -> float:
         memory, k = job.memory.whole, wanted_entries(self.plan.ratio, job.memory.shape.numel)
-        selection = memory.select(job.unadded, k, undo=job.undo.residual)
+        selection = memory.peek(job.unadded, k, undo=job.undo.residual)
         own = selection.values.double().square().sum().reshape(1)
         energies = channel.all_gather(own, self._gather).flatten()
         root = int(energies.nan_to_num(nan=torch.inf).argmax())
         indices = selection.indices if channel.rank == root else None
-        memory.put_back(selection)
         return self._average(job, indices, root, channel, has_nonfinite=not bool(own.isfinite()))
 
     @property

@@ -118,8 +118,8 @@ class Exchange(ABC):
         self.plan = plan
 
     @abstractmethod
-    def traffic(self, shape: Shape) -> Sequence[Traffic]:
-        """Return the collectives that `run` will call for a bucket of this shape, in order."""
+    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
+        """Return the collectives that `run` will call for a bucket of this shape with N ranks, in order."""
 
     @abstractmethod
     def run(self, job: Job, channel: Channel) -> float:

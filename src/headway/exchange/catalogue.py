@@ -9,12 +9,14 @@ from headway.exchange.description import register
 from headway.exchange.gather import AllGatherTopK, LayerwiseTopKExchange, MSTopKExchange, QuantizedExchange
 from headway.exchange.plan import Plan
 from headway.exchange.randomk import RandomKExchange
+from headway.exchange.union_topk import UnionTopK
 
 for _exchange in (
     Dense,
     AllGatherTopK,
     StarTopK,
     VarTopK,
+    UnionTopK,
     LayerwiseTopKExchange,
     MSTopKExchange,
     RandomKExchange,

@@ -75,7 +75,7 @@ class CostModel:
 
     def of(self, plan: Plan, shape: Shape) -> ExchangeCost:
         """Return the cost of exchanging one bucket."""
-        traffic = exchange_of(plan).traffic(shape)
+        traffic = exchange_of(plan).traffic(shape, self.num_ranks)
         costs = [self.of_traffic(each) for each in traffic]
         return ExchangeCost(
             latency_s=math.fsum(cost.latencies for cost in costs) * self.link.latency_s,
@@ -110,7 +110,7 @@ class CostTable:
     def __init__(self, model: CostModel, plans: Sequence[Plan], shapes: Sequence[Shape]) -> None:
         distinct = list(dict.fromkeys(shapes))  # equal layers make buckets of equal shape
         self._columns = [distinct.index(shape) for shape in shapes]
-        traffic = [[exchange_of(plan).traffic(shape) for shape in distinct] for plan in plans]
+        traffic = [[exchange_of(plan).traffic(shape, model.num_ranks) for shape in distinct] for plan in plans]
         keys = [[[(t.collective, t.algorithm, t.num_bytes) for t in each] for each in row] for row in traffic]
         flat = (key for row in keys for each in row for key in each)
         self._table = CollectiveTable(flat, model.num_ranks, model.calibration.overhead)

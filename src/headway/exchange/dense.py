@@ -35,7 +35,7 @@ class Dense(Exchange):
         gain_rule=GainRule.ALL,
     )
 
-    def traffic(self, shape: Shape) -> Sequence[Traffic]:
+    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
         entry_bytes = shape.entry_bytes if self.plan.values == "fp32" else 2
         return [Traffic(Collective.ALL_REDUCE, self.plan.algorithm, shape.numel * entry_bytes)]
 

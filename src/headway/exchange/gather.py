@@ -32,7 +32,7 @@ class GatherExchange(Exchange):
     def compressor(self, shape: Shape) -> Compressor:
         """Return the compressor for a bucket of this shape."""
 
-    def traffic(self, shape: Shape) -> Sequence[Traffic]:
+    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
         num_bytes = self.compressor(shape).num_bytes(shape.numel)
         return [Traffic(Collective.ALL_GATHER, self.plan.algorithm, num_bytes)]
 

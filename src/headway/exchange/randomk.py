@@ -31,7 +31,7 @@ class RandomKExchange(Exchange):
         hue=0.8,
     )
 
-    def traffic(self, shape: Shape) -> Sequence[Traffic]:
+    def traffic(self, shape: Shape, num_ranks: int) -> Sequence[Traffic]:
         num_bytes = payload_bytes(wanted_entries(self.plan.ratio, shape.numel), self.plan.values)
         return [Traffic(Collective.ALL_REDUCE, self.plan.algorithm, num_bytes)]
 
