@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headway.exchange import Averager, BucketLayout, BufferAverager, Layout, Memories, parameters_of
+from headway.kernels import Momentum
 from headway.kernels.threshold import Threshold
 from headway.network import Link
 from headway.tuner import ControlLoop
@@ -20,14 +21,15 @@ FORMAT = 1
 
 
 def save(averager: Averager, loop: ControlLoop, buffers: BufferAverager) -> dict[str, Any]:
-    """Return the state: residuals, thresholds, step, buckets, plan, and the link by which "auto" was decided.
+    """Return the state: memories, thresholds, step, buckets, plan, and the link by which "auto" was decided.
 
     The buffers of the model are saved with the model; here is only their last average.
 
     Random numbers need no more than the seed and the step. Tensors are copies.
     """
     channel, memories = averager.channel, averager.memories
-    residual = None if memories is None or memories.residual is None else memories.residual.detach().cpu().clone()
+    residual = None if memories is None else memories.residual
+    velocity = None if memories is None or memories.velocity is None else memories.velocity.values
     return {
         "format": FORMAT,
         "num_ranks": channel.num_ranks,
@@ -38,7 +40,8 @@ def save(averager: Averager, loop: ControlLoop, buffers: BufferAverager) -> dict
         "arrivals_s": averager.arrivals_s,
         "buckets": _as_data(averager.layout),
         "next_buckets": _as_data(averager.tracker.settled),
-        "residual": residual,
+        "residual": _copy_of(residual),
+        "velocity": _copy_of(velocity),
         "loss_scale": averager.loss_scale,
         "thresholds": {} if memories is None else {k: asdict(t) for k, t in memories.thresholds().items()},
         "plan": asdict(loop.plan),
@@ -89,7 +92,7 @@ def load(
         averager.resume(
             int(state["step"]),
             layout,
-            _memories_of(state, layout),
+            _memories_of(state, layout, averager.momentum),
             state["arrivals_s"],
             settled=_layout_of(state.get("next_buckets")),
             loss_scale=state.get("loss_scale"),
@@ -109,11 +112,19 @@ def _where_it_does_not_fit(averager: Averager, *, fits: bool, is_readable: bool)
     )
 
 
-def _memories_of(state: Mapping[str, Any], layout: Layout | None) -> Memories | None:
-    residual = state["residual"]
-    if layout is None or residual is None:
+def _copy_of(flat: Tensor | None) -> Tensor | None:
+    return None if flat is None else flat.detach().cpu().clone()
+
+
+def _memories_of(state: Mapping[str, Any], layout: Layout | None, momentum: Momentum | None) -> Memories | None:
+    residual, velocity = state["residual"], state.get("velocity")
+    if layout is None or (residual is None and momentum is None):
         return None
-    memories = Memories(layout, residual.clone())
+    memories = Memories.at_rest(layout, momentum)
+    if memories.velocity is not None and velocity is not None:
+        memories.velocity.values.copy_(velocity)
+    if residual is not None:
+        memories = Memories(layout, residual.clone(), memories.velocity)
     memories.set_thresholds({name: Threshold(**fields) for name, fields in state["thresholds"].items()})
     return memories
 
@@ -150,16 +161,19 @@ def _misfit(averager: Averager, state: Mapping[str, Any], parameters: Mapping[st
     scale = state.get("loss_scale")
     if scale is not None and not 0 < scale < math.inf:
         return f"the loss scale of the state is {scale}, but must be finite and above 0"
-    return _residual_misfit(state["residual"], layout)
+    velocity = state.get("velocity")
+    if velocity is not None and averager.momentum is None:
+        return "the state has the momentum of an optimizer: attach with optimizer= as the run that saved it did"
+    return _misfit_of("residual", state["residual"], layout) or _misfit_of("velocity", velocity, layout)
 
 
-def _residual_misfit(residual: Tensor | None, layout: Layout | None) -> str | None:
-    if residual is None:
+def _misfit_of(name: str, flat: Tensor | None, layout: Layout | None) -> str | None:
+    if flat is None:
         return None
-    if layout is not None and residual.numel() != sum(parameters_of(layout).values()):
-        return "the residual does not have the size of the buckets"
-    if residual.dtype != torch.float32:
-        return f"the residual is {residual.dtype}, but must be float32"
-    if not bool(residual.isfinite().all()):  # it would make every step overflow, and every undo would put it back
-        return "the residual holds Inf or NaN"
+    if layout is not None and flat.numel() != sum(parameters_of(layout).values()):
+        return f"the {name} does not have the size of the buckets"
+    if flat.dtype != torch.float32:
+        return f"the {name} is {flat.dtype}, but must be float32"
+    if not bool(flat.isfinite().all()):  # it would make every step overflow, and every undo would put it back
+        return f"the {name} holds Inf or NaN"
     return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
+from zlib import crc32
 
 import torch
 import torch.distributed as dist
@@ -12,12 +13,14 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from headway.collectives import Executor
 from headway.collectives.ends import closing_deadline
 from headway.ddp import checkpoint
 from headway.ddp.backward import EndOfBackward, notice_failure
 from headway.ddp.model import Buffers, Model
+from headway.ddp.momentum import HandedOver, why_not
 from headway.ddp.statistics import Statistics
 from headway.ddp.streams import after_backward, future_for
 from headway.exchange import (
@@ -33,6 +36,8 @@ from headway.exchange import (
 from headway.kernels import warm_up as compile_kernels
 from headway.network import NetworkView
 from headway.tuner import Adaptive, Decision, DecisionLog, Fixed, make_loop
+
+_logger = logging.getLogger("headway")
 
 
 class GradBucket(Protocol):
@@ -70,6 +75,7 @@ class HookState:
             are numbered. Its DDP wrapper says more: whether parameters may be unused, and which buffers there are.
         group: The process group of the DDP model; all ranks by default.
         scaler: The ``torch.amp.GradScaler`` of the script: residuals follow the scale of its loss.
+        optimizer: The optimizer of the script. An SGD with momentum hands it over: see `headway.ddp.momentum`.
         buffers: "average" to average the buffers every 20 steps instead of DDP's broadcast before every forward pass,
             given the wrapper; "ddp" to leave them to DDP.
     """
@@ -81,20 +87,23 @@ class HookState:
         module: Module | None = None,
         group: dist.ProcessGroup | None = None,
         scaler: LossScaler | None = None,
+        optimizer: Optimizer | None = None,
         buffers: Buffers = "average",
     ) -> None:
         self.config = config or Adaptive()
         self._model = Model(module)
         self._scaler = scaler
+        self._loss_scale: float | None = None
         self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
         if isinstance(self.config, Adaptive) or self.config.plan.keeps_memory:
             # Not in the middle of a step that other ranks wait for, nor before this one can say that it is alive.
             compile_kernels()
         log, trouble = self._open_log()
         find_buffers = self._model.buffers_to_average if buffers == "average" else dict
+        self._handed_over = None if optimizer is None else self._take_momentum(optimizer)
         self._check_agreement(trouble, _fingerprint(find_buffers()))
         self._history = History()
-        self._loop = make_loop(self.config, self._executor, group, log)
+        self._loop = make_loop(self.config, self._executor, group, log, is_corrected=self._handed_over is not None)
         channel = ExecutorChannel(self._executor, self._loop.current.costs)
         self._buffers = BufferAverager(find_buffers, channel)
         self._averager = Averager(
@@ -104,6 +113,7 @@ class HookState:
             self.config.seed,
             buffers=self._buffers,
             may_skip_parameters=self._model.may_skip_parameters,
+            momentum=None if self._handed_over is None else self._handed_over.momentum,
         )
         self._engine = Engine()
         self._open: dict[Future[Tensor], Tensor] = {}
@@ -125,18 +135,43 @@ class HookState:
             return future
         self._open[future] = gradient
         parameters = bucket.parameters()
+        if bucket.index() == 0:
+            self._begin_step()
         ours = Bucket(
             index=bucket.index(),
             gradient=gradient,
             layout=self._model.layout_of(parameters, gradient.element_size()),
             is_last=bucket.is_last(),
             on_done=lambda: self._complete(future),
-            loss_scale=self._scaler.get_scale() if self._scaler is not None and bucket.index() == 0 else None,
+            loss_scale=self._loss_scale if bucket.index() == 0 else None,
         )
-        task = after_backward(lambda: self._averager.take(ours), gradient)
+        task = after_backward(lambda: self._take(ours, parameters), gradient)
         self._engine.submit(task, give_up=self._give_up)
         self._surface_errors()
         return future
+
+    def _begin_step(self) -> None:
+        """Look at what the script may have changed since the last step."""
+        self._loss_scale = None if self._scaler is None else self._scaler.get_scale()
+        if self._handed_over is not None:
+            self._handed_over.take_over()
+
+    def _take(self, bucket: Bucket, parameters: list[Tensor]) -> None:
+        """Average a bucket, on the engine's thread."""
+        if self._handed_over is not None:
+            scale, skips_zeros = self._loss_scale or 1.0, self._model.may_skip_parameters
+            self._handed_over.add_decay(bucket.gradient, parameters, scale, skips_zeros=skips_zeros)
+        self._averager.take(bucket)
+
+    def _take_momentum(self, optimizer: Optimizer) -> HandedOver | None:
+        """Take an optimizer's momentum over, if that is possible; otherwise say why not."""
+        reason = why_not(optimizer, self._model.tensors)
+        if self._executor.num_ranks == 1:
+            reason = "there is only one rank"
+        if reason is None:
+            return HandedOver(optimizer)
+        _logger.info("the optimizer applies its own momentum, if it has any: %s", reason)
+        return None
 
     def _complete(self, future: Future[Tensor]) -> None:
         gradient = self._open.pop(future, None)
@@ -177,13 +212,16 @@ class HookState:
 
     def _check_agreement(self, trouble: str, buffers: int) -> None:
         """Find out now whether ranks were configured differently, and not by a deadline in the middle of training."""
-        may_skip = self._model.may_skip_parameters
-        own = torch.tensor([bool(trouble), self.config.fingerprint, buffers, may_skip])
+        momentum = None if self._handed_over is None else self._handed_over.momentum
+        same_everywhere = (self.config.fingerprint, buffers, self._model.may_skip_parameters, momentum)
+        own = torch.tensor([bool(trouble), crc32(repr(same_everywhere).encode())])
         rows = self._executor.all_gather(own, "native").tolist()
         troubles = [has_trouble for has_trouble, *_ in rows]
-        differing = [rank for rank, (_, *theirs) in enumerate(rows) if theirs != rows[0][1:]]
+        differing = [rank for rank, (_, theirs) in enumerate(rows) if theirs != rows[0][1]]
         if differing or any(troubles):
             self._executor.close()
+            if self._handed_over is not None:
+                self._handed_over.give_back()
         if differing:
             raise ValueError(f"ranks {differing} have another configuration than rank 0: give the same to all")
         if any(troubles):
@@ -267,6 +305,8 @@ class HookState:
         deadline = closing_deadline()
         self._stop_watching()
         self._engine.close()
+        if self._handed_over is not None:
+            self._handed_over.give_back()
         self._loop.close(deadline)
         self._executor.close(deadline=deadline)
 
@@ -286,7 +326,7 @@ hook.__annotations__ |= {"bucket": vars(dist)["GradBucket"], "return": Future[Te
 def _fingerprint(buffers: Mapping[str, Tensor]) -> int:
     """Return a number by which ranks find out whether their buffers have the same names, sizes and types."""
     found = [(name, buffer.numel(), str(buffer.dtype)) for name, buffer in buffers.items()]
-    return zlib.crc32(repr(found).encode())
+    return crc32(repr(found).encode())
 
 
 def _check_gradient(gradient: Tensor, parameters: list[Tensor]) -> None:

@@ -46,6 +46,8 @@ class Model:
         named = {} if inner is None else _averaged_parameters(inner, frozenset(ignored))
         self.parameters = {name: parameter.numel() for name, parameter in named.items()}
         """The sizes of the parameters that DDP averages, by name."""
+        self.tensors = list(named.values())
+        """These parameters themselves."""
         self._name_of = {id(parameter): name for name, parameter in named.items()}
 
     def name_of(self, parameter: Tensor) -> str:

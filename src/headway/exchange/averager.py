@@ -6,31 +6,29 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from headway.compress import BucketMemory
-from headway.exchange.base import Job, exchange_of
 from headway.exchange.buffers import BufferAverager
 from headway.exchange.catalogue import is_plain
 from headway.exchange.channel import ExecutorChannel
-from headway.exchange.control import Controller, GainCurves, StepPlan
-from headway.exchange.curves import curves_of, take_curves
+from headway.exchange.control import Controller, StepPlan
+from headway.exchange.curves import curves_of
 from headway.exchange.layout import BucketLayout, Layout, regroup
 from headway.exchange.layout_tracker import LayoutTracker
 from headway.exchange.memories import Memories
+from headway.exchange.momentum import make_common
 from headway.exchange.narrowing import fit
 from headway.exchange.plan import Plan
-from headway.exchange.records import ExchangeRecord, History, dense_bytes
-from headway.exchange.step_outcome import StepOutcome
-from headway.exchange.unused import unused_kept
+from headway.exchange.records import History
+from headway.exchange.runner import ExchangeRunner, Place
+from headway.kernels import Momentum
 
 FUSED = -1
 """The bucket number of a record about all buckets of a step."""
-_COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 _EXACT = (torch.float32, torch.float64)
 """Sent in these types, nothing of a residual stays behind, to rounding."""
 
@@ -65,6 +63,7 @@ class Averager:
         seed: The seed of all random numbers, the same on all ranks.
         buffers: Averages the model's buffers along with its gradients, if anything does.
         may_skip_parameters: Whether a step may leave parameters unused: nothing of their residuals is sent then.
+        momentum: The momentum that the optimizer has handed over, if it has: see `headway.exchange.momentum`.
     """
 
     def __init__(
@@ -76,6 +75,7 @@ class Averager:
         *,
         buffers: BufferAverager | None = None,
         may_skip_parameters: bool = False,
+        momentum: Momentum | None = None,
     ) -> None:
         self.channel = channel
         self.seed = seed
@@ -88,15 +88,17 @@ class Averager:
         self.tracker = LayoutTracker()
         self.arrivals_s: list[float] | None = None
         """When the buckets of a step arrived on this rank, after the first one."""
+        self.momentum = momentum
         self._controller = controller
-        self._history = history
         self._buffers = buffers or BufferAverager(dict, channel)
         self._may_skip_parameters = may_skip_parameters
+        self._runner = ExchangeRunner(
+            channel, controller, history, seed, self._buffers, may_skip_parameters=may_skip_parameters
+        )
         self._has_set_buckets = False
         self._taken: list[Bucket] = []
         self._waiting: list[Bucket] = []
         self._under_way: list[Callable[[], None]] = []
-        self._outcome = StepOutcome()
 
     def take(self, bucket: Bucket) -> None:
         """Average a bucket, or keep it until the last one of its step has come."""
@@ -113,7 +115,7 @@ class Averager:
             self._under_way.append(self._start_plain(bucket, order.plan))
         else:
             memory = self._memory_of(bucket, order.plan)
-            self._exchange(bucket.gradient, memory, order, bucket.index, bucket.submitted_at)
+            self._run(bucket.gradient, memory, order, bucket.index, bucket.submitted_at)
             bucket.on_done()
         if bucket.is_last:
             self._end_step(order.plan)
@@ -164,7 +166,7 @@ class Averager:
             return False
         if self.memories is not None and not self._has_set_buckets:
             return False
-        if is_plain(order.plan) and not self._has_residual:
+        if is_plain(order.plan) and not self._has_residual and self.momentum is None:
             return True
         if self.memories is None:
             return False
@@ -172,7 +174,7 @@ class Averager:
         return same_layout and self.memories.layout[bucket.index : bucket.index + 1] == (bucket.layout,)
 
     def _memory_of(self, bucket: Bucket, plan: Plan) -> BucketMemory:
-        if self.memories is None or not (plan.keeps_memory or self._has_residual):
+        if self.memories is None:
             return BucketMemory(bucket.layout.shape, device=bucket.gradient.device)
         return self.memories.bucket(bucket.index, needed=plan.keeps_memory)
 
@@ -189,12 +191,18 @@ class Averager:
             self.layout = layout
         self._learn_layout(layout)
         is_exact = all(bucket.gradient.dtype in _EXACT for bucket in taken)
-        is_kept = plan.keeps_memory or self._may_skip_parameters or self._outcome.was_skipped
+        is_kept = plan.keeps_memory or self._may_skip_parameters or self._runner.was_skipped
         if self.memories is not None and is_exact and not is_kept:
-            self.memories.forget()  # all of it has been sent
+            self._forget_residuals(self.memories)
         self._buffers.end(self.channel)
         self._controller.end_step(taken[-1].submitted_at)
         self.step += 1
+
+    def _forget_residuals(self, memories: Memories) -> None:
+        """Free residuals of which all has been sent; from then on ranks share a velocity."""
+        if memories.velocity is not None and memories.residual is not None:
+            make_common(memories.velocity, self.channel)
+        memories.forget()
 
     def _learn_layout(self, layout: Layout) -> None:
         """Take in the buckets of a step, and adopt other ones from the next step on if they have come to stay."""
@@ -226,7 +234,7 @@ class Averager:
     def _prepare_memories(self, layout: Layout, device: torch.device) -> Memories:
         if self.memories is None:
             self.layout = self.layout or layout
-            self.memories = Memories(self.layout)
+            self.memories = Memories.at_rest(self.layout, self.momentum)
         self.memories.move_to(device)
         return self.memories
 
@@ -246,16 +254,24 @@ class Averager:
         self._has_set_buckets = True
 
     def _start_plain(self, bucket: Bucket, plan: Plan) -> Callable[[], None]:
-        """Start what DDP would do without a hook, while more buckets come; return a function that waits for it."""
-        start = time.perf_counter()
-        wait = self.channel.start_plain_sum(bucket.gradient.mul_(1 / self.channel.num_ranks))
+        """Start a plain sum; return a function that waits for it and completes the bucket."""
+        memory = None if self.momentum is None else self._memory_of(bucket, plan)
+        place = self._place(bucket.index, bucket.submitted_at)
+        finish_sum = self._runner.start_plain(bucket.gradient, memory, plan, place)
 
         def finish() -> None:
-            wait()
-            self._note(plan, bucket.index, bucket.gradient, 1.0, start, bucket.submitted_at)
+            finish_sum()
             bucket.on_done()
 
         return finish
+
+    def _place(self, index: int, submitted_at: float) -> Place:
+        is_last = index == FUSED or self.memories is None or index == len(self.memories.layout) - 1
+        return Place(step=self.step, bucket=index, is_last=is_last, submitted_at=submitted_at)
+
+    def _run(self, gradient: Tensor, memory: BucketMemory, order: StepPlan, index: int, submitted_at: float) -> None:
+        saves = self.loss_scale is not None
+        self._runner.run(gradient, memory, order, self._place(index, submitted_at), saves=saves)
 
     def _run_together(
         self, gradients: Sequence[Tensor], memories: Memories, order: StepPlan, submitted_at: float, first: int
@@ -264,11 +280,11 @@ class Averager:
         needed = order.plan.keeps_memory
         if order.plan.fusion == "step":
             fused = torch.cat(list(gradients))
-            self._exchange(fused, memories.fused(needed=needed), order, FUSED, submitted_at)
+            self._run(fused, memories.fused(needed=needed), order, FUSED, submitted_at)
             self._write_back(fused, gradients, memories)
             return
         for index, gradient in enumerate(gradients, first):
-            self._exchange(gradient, memories.bucket(index, needed=needed), order, index, submitted_at)
+            self._run(gradient, memories.bucket(index, needed=needed), order, index, submitted_at)
 
     @staticmethod
     def _write_back(fused: Tensor, gradients: Sequence[Tensor], memories: Memories) -> None:
@@ -279,61 +295,3 @@ class Averager:
             if excess is not None and memories.residual is not None:
                 memories.residual[start : start + gradient.numel()] += excess
             gradient.copy_(fitting)
-
-    def _exchange(
-        self, gradient: Tensor, memory: BucketMemory, order: StepPlan, index: int, submitted_at: float
-    ) -> None:
-        """Run one exchange, and record it."""
-        exchange = exchange_of(order.plan)
-        start = time.perf_counter()
-        sends_any_type = not order.plan.keeps_memory and not memory.is_used
-        narrow = gradient if gradient.dtype in _COMPRESSIBLE or sends_any_type else gradient.float()
-        job = Job(step=self.step, bucket=index, gradient=narrow, memory=memory, seed=self.seed)
-        is_last = index == FUSED or self.memories is None or index == len(self.memories.layout) - 1
-        may_be_undone = self._outcome.is_skipped or not is_last
-        is_saved = may_be_undone and self.loss_scale is not None and memory.is_used
-        if is_saved:
-            self._outcome.save(memory)
-        with self._unused_kept(narrow, memory):
-            curves = take_curves(job, order.code_bits) if order.takes_curves else None
-            gain = exchange.run(job, self._buffers.channel_for(self.channel))
-        self._outcome.add(job, is_saved=is_saved)
-        if is_last:
-            self._outcome.settle()
-        if narrow is not gradient:
-            gradient.copy_(narrow)
-        self._note(order.plan, index, gradient, gain, start, submitted_at, curves)
-
-    def _unused_kept(self, gradient: Tensor, memory: BucketMemory) -> AbstractContextManager[None]:
-        return unused_kept(gradient, memory) if self._may_skip_parameters and memory.is_used else nullcontext()
-
-    def _note(
-        self,
-        plan: Plan,
-        index: int,
-        gradient: Tensor,
-        gain: float,
-        start: float,
-        submitted_at: float,
-        curves: GainCurves | None = None,
-    ) -> None:
-        meter = self.channel.read_meter()
-        assert meter.largest is not None
-        record = ExchangeRecord(
-            step=self.step,
-            bucket=index,
-            exchange=plan.exchange,
-            algorithm=meter.algorithm,
-            ratio=plan.sent_ratio,
-            wire_bytes=meter.wire_bytes,
-            dense_bytes=dense_bytes(gradient.nbytes, self.channel.num_ranks),
-            rounds=meter.latencies,
-            largest=meter.largest,
-            was_alone=not self._under_way,
-            compress_s=time.perf_counter() - start - meter.transfer_s,
-            wait_s=start - submitted_at,
-            transfer_s=meter.transfer_s,
-            gain=gain,
-        )
-        self._history.add(record)
-        self._controller.observe(record, curves)

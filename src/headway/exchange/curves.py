@@ -28,12 +28,14 @@ def curves_of(gradient: Tensor, code_bits: Sequence[int]) -> GainCurves:
 def take_curves(job: Job, code_bits: Sequence[int] = ()) -> GainCurves:
     """Return the gain curves of a bucket, and the gains of codes.
 
-    Where there is a residual, the gradient is added to it in the same pass, and the exchange need not add it.
+    Where there is a residual, the gradient is added to it in the same pass, and the exchange need not add it. With
+    momentum correction, all of this is about what the residual gets, and not about the gradient alone.
     """
-    gradient = _single(job.gradient)
+    gradient, velocity = _single(job.gradient), job.memory.velocity
+    added = gradient if velocity is None else velocity.added_by(gradient)
     if not job.memory.is_used:
-        return curves_of(gradient, code_bits)
-    codes = tuple(CodeGain(bits, rounding_gain(gradient, bits)) for bits in code_bits)
+        return curves_of(added, code_bits)
+    codes = tuple(CodeGain(bits, rounding_gain(added, bits)) for bits in code_bits)
     curves = job.memory.whole.accumulate_with_gain_curves(gradient, undo=job.undo.residual)
     job.undo.is_filled = True
     return GainCurves(*curves, codes)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import Tensor
 
-from headway.compress import BucketMemory
+from headway.compress import BucketMemory, Shape
 
 _NUM_LOOKED_AT = 64
 """Entries that show at once, nearly always, that a gradient is not zero."""
@@ -15,29 +16,38 @@ _NUM_LOOKED_AT = 64
 
 @contextmanager
 def unused_kept(gradient: Tensor, memory: BucketMemory) -> Iterator[None]:
-    """Keep the residuals of parameters without a gradient on this rank out of an exchange.
+    """Keep residuals and velocities of parameters without a gradient on this rank out of an exchange.
 
     DDP applies no average to a parameter that no rank has used, so whatever was sent for it would be lost. As every
     rank sends nothing for the parameters that it has not used itself, nothing at all is sent for such a one, and ranks
     need not tell each other.
 
     **Cost**: a look at the first entries of every parameter; those that begin with zeros are read, and the residuals
-    of those that are zero are copied twice.
+    of those that are zero are copied twice, and so are velocities.
 
     Args:
         gradient: The gradient of the bucket, flat.
         memory: The memory of the bucket.
     """
-    pairs = zip(memory.shape.split(gradient), memory.shape.split(memory.residual), strict=True)
-    unused = [residual for part, residual in pairs if _is_zero(part)]
-    kept = [residual.clone() for residual in unused]
-    for residual in unused:
-        residual.zero_()
+    is_unused = [_is_zero(part) for part in memory.shape.split(gradient)]
+    kept = [memory.residual] if memory.velocity is None else [memory.residual, memory.velocity.values]
+    parts = [part for flat in kept for part in itertools.compress(memory.shape.split(flat), is_unused)]
+    before = [part.clone() for part in parts]
+    for part in parts:
+        part.zero_()
     try:
         yield
     finally:
-        for residual, before in zip(unused, kept, strict=True):
-            residual.add_(before)  # to 0, or to what a narrow type could not hold
+        for part, saved in zip(parts, before, strict=True):
+            part.add_(saved)  # to 0, or to what a narrow type could not hold
+
+
+def parts_used(gradient: Tensor, shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield where each parameter whose gradient is not zero begins and ends."""
+    ends = list(itertools.accumulate(shape.numels, initial=0))
+    for part, start, stop in zip(shape.split(gradient), ends, ends[1:], strict=False):
+        if not _is_zero(part):
+            yield start, stop
 
 
 def _is_zero(part: Tensor) -> bool:

@@ -1,7 +1,7 @@
 """Headway in scripts that use Hugging Face Accelerate.
 
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    handle = headway.integrations.accelerate.attach(model)
+    handle = headway.integrations.accelerate.attach(model, optimizer=optimizer)
 
 Accelerate's own ``comm_hook`` accepts a fixed list of hooks only, so `attach` takes the model that ``prepare`` returns.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch.nn import Module
+from torch.optim import Optimizer
 
 from headway.ddp import Adaptive, Fixed, HookState
 from headway.ddp import attach as attach_to_ddp
@@ -26,12 +27,19 @@ if TYPE_CHECKING:
 __all__ = ["attach", "register_for_checkpointing"]
 
 
-def attach(model: Module, config: Adaptive | Fixed | None = None, *, buffers: Buffers = "average") -> HookState:
+def attach(
+    model: Module,
+    config: Adaptive | Fixed | None = None,
+    *,
+    optimizer: Optimizer | None = None,
+    buffers: Buffers = "average",
+) -> HookState:
     """Let Headway average the gradients of a model from ``accelerator.prepare``. Every process calls it.
 
     Args:
         model: Model returned by ``prepare``, compiled or not.
         config: As for `headway.attach`.
+        optimizer: As for `headway.attach`; the one that ``prepare`` returns, or your own.
         buffers: As for `headway.attach`.
 
     Returns:
@@ -44,7 +52,8 @@ def attach(model: Module, config: Adaptive | Fixed | None = None, *, buffers: Bu
             f"attach takes what accelerator.prepare returns with several processes, a DistributedDataParallel model, "
             f"not {kind}: prepare the model first, and start with torchrun --nproc-per-node 2 or more"
         )
-    return attach_to_ddp(ddp, config, scaler=_scaler_of(model), buffers=buffers)
+    inner = getattr(optimizer, "optimizer", optimizer)  # what an AcceleratedOptimizer wraps
+    return attach_to_ddp(ddp, config, optimizer=inner, scaler=_scaler_of(model), buffers=buffers)
 
 
 def _scaler_of(model: Module) -> Any:
