@@ -1,9 +1,9 @@
 """Is the tuner worth it? The same training, on networks that change, with everything a user could have picked instead.
 
 8 workers, a CNN of 1.66M parameters, Fashion-MNIST (the digits where it is not installed), scenarios c1 and c2 with
-bandwidth x 0.04, phases by step. Targets: in each phase, after 10 steps, a step within 15% of the fastest fixed
-exchange at the ratio in force; the accuracy that DDP ends with 5 times as fast as DDP on c1, and as fast as the best
-fixed setting; final accuracy within 0.5 points of DDP, over three seeds.
+bandwidth x 0.04, and two more, "mixed" and "poor", phases by step. Targets: in each phase, after 10 steps, a step
+within 15% of the fastest fixed exchange at the ratio in force; the accuracy that DDP ends with 8 times as fast as DDP
+on c1 and c2, and twice as fast as the best fixed setting; final accuracy within 0.1 points of DDP, over three seeds.
 """
 
 from __future__ import annotations
@@ -20,17 +20,24 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headway.lab import Lab, Phase, SaturationWarning, Scenario, When, load_scenario
+from headway.lab import Lab, LinkSpec, Phase, SaturationWarning, Scenario, When, load_scenario
 
 WORKER = Path(__file__).with_name("adaptive_worker.py")
 NUM_HOSTS, BANDWIDTH_SCALE = 8, 0.04
 PHASE_STEPS = {"c1": 40, "c2": 4}
 """Steps of a phase of c1, and of an epoch of c2."""
+MORE_PHASES = {
+    "mixed": ((2, 500), (20, 100), (80, 20), (40, 200), (5, 50)),
+    "poor": ((20, 30), (100, 5), (50, 10), (80, 20), (30, 5)),
+}
+"""Latency in ms and bandwidth in Mbps of phases of 40 steps."""
+ENOUGH = 0.84
+"""The accuracy whose time is told beside that of DDP's own."""
 NUM_SETTLING = 10
 TIMEOUT_S = 7200
 EVERY = 8
 RATIOS = (0.1, 0.01, 0.001)
-EXCHANGES = ("allgather_topk", "star_topk", "var_topk", "layerwise_topk", "mstopk", "randomk")
+EXCHANGES = ("allgather_topk", "union_topk", "star_topk", "var_topk", "layerwise_topk", "mstopk", "randomk")
 POLICIES = ("balanced", "fast", "accurate", "goodput", "knee")
 
 Run = dict[str, Any]
@@ -40,6 +47,10 @@ def contenders(seeds: int) -> list[Run]:
     """Return everybody; the ones that matter most come first."""
     first: list[Run] = [
         {"name": f"adaptive {name}", "kind": "adaptive", "options": {"policy": name}} for name in POLICIES
+    ]
+    first += [
+        {"name": f"plain momentum, {name}", "kind": "adaptive", "options": {"policy": name}, "is_corrected": False}
+        for name in POLICIES[:2]
     ]
     first += [{"name": "DDP", "kind": "ddp"}]
     fixed = [(exchange, ratio) for exchange in EXCHANGES for ratio in RATIOS]
@@ -58,6 +69,20 @@ def contenders(seeds: int) -> list[Run]:
         everybody.append({"name": "DDP", "kind": "ddp", "seed": seed, "phases": False})
         everybody.append({**first[0], "seed": seed})
     return everybody
+
+
+def scenario_of(name: str) -> tuple[Scenario, int]:
+    """Return a scenario with its phases by steps, and its number of steps."""
+    if name in MORE_PHASES:
+        phases = tuple(
+            Phase(start=When(at_step=40 * number), link=LinkSpec(latency_s=ms / 1e3, bandwidth_bps=mbps * 1e6))
+            for number, (ms, mbps) in enumerate(MORE_PHASES[name])
+        )
+        return Scenario(name=name, link=phases[0].link, phases=phases), 40 * len(phases)
+    full = load_scenario(name)
+    unit = max(starts_of(full)) // (3 if name == "c1" else 44)
+    played = full.scaled(bandwidth=BANDWIDTH_SCALE, time=PHASE_STEPS[name] / unit)
+    return played, PHASE_STEPS[name] * (4 if name == "c1" else 48)
 
 
 def repeated(scenario: Scenario, num_steps: int, times: int) -> Scenario:
@@ -121,15 +146,21 @@ def settled_s(run: Run, starts: list[int]) -> list[float]:
 def table_of(runs: list[Run], starts: list[int], target: float) -> Table:
     """Show everybody."""
     table = Table(
-        "contender", "total s", f"s to {target:.1%}", "final", *(f"ms, phase {i + 1}" for i in range(len(starts)))
+        "contender",
+        "total s",
+        f"s to {target:.1%}",
+        f"s to {ENOUGH:.0%}",
+        "final",
+        *(f"ms, phase {i + 1}" for i in range(len(starts))),
     )
     for run in runs:
-        reached = time_to(run, target)
+        reached, enough = time_to(run, target), time_to(run, ENOUGH)
         phases = [f"{seconds * 1e3:.0f}" for seconds in settled_s(run, starts)]
         table.add_row(
             run["name"],
             f"{total_s(run):.0f}",
             "-" if reached is None else f"{reached:.0f}",
+            "-" if enough is None else f"{enough:.0f}",
             f"{run['final']:.1%}",
             *phases,
         )
@@ -164,14 +195,14 @@ def verdicts(runs: list[Run], starts: list[int], console: Console) -> None:
     target = smoothed(ddp)[-1]
     reached, by_ddp = time_to(ours, target), time_to(ddp, target)
     if reached is not None and by_ddp is not None:
-        console.print(f"time to {target:.1%}: {reached:.0f} s, {by_ddp / reached:.1f}x as fast as DDP (c1: limit 5x)")
+        console.print(f"time to {target:.1%}: {reached:.0f} s, {by_ddp / reached:.1f}x as fast as DDP (limit 8x)")
     else:
         console.print(f"{target:.1%} was not reached; {max(smoothed(ours)):.1%} was")
     fixed = {run["name"]: time_to(run, target) for run in firsts if run["kind"] == "fixed"}
     known = {name: seconds for name, seconds in fixed.items() if seconds is not None}
     if known and reached is not None:
         best = min(known, key=known.__getitem__)
-        console.print(f"best fixed by hindsight: {best}, {known[best]:.0f} s: {known[best] / reached:.2f}x (limit 1)")
+        console.print(f"best fixed by hindsight: {best}, {known[best]:.0f} s: {known[best] / reached:.2f}x (limit 2)")
     for phase, (start, end) in enumerate(zip(starts, [*starts[1:], len(ours["steps"])], strict=True)):
         ratio = in_force(ours, start, end)
         over = settled_s(ours, starts)[phase] / fastest_fixed_s(firsts, starts, phase, ratio)
@@ -194,7 +225,7 @@ def main(
     output: Annotated[
         Path, typer.Option(help="Where the figures go; those that are there are not measured again.")
     ] = Path("build/adaptive.json"),
-    scenario: Annotated[list[str] | None, typer.Option(help="c1 or c2; both by default.")] = None,
+    scenario: Annotated[list[str] | None, typer.Option(help="c1, c2, mixed or poor; all by default.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only contenders whose name begins so.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds for the default policy and DDP.")] = 3,
     data: Annotated[str, typer.Option(help="A folder of idx files.")] = "",
@@ -205,12 +236,8 @@ def main(
     console = Console(width=200)
     output.parent.mkdir(parents=True, exist_ok=True)
     found: dict[str, list[Run]] = json.loads(output.read_text()) if output.exists() else {}
-    for name in scenario or ["c1", "c2"]:
-        full = load_scenario(name)
-        last = max(starts_of(full))
-        unit = last // 3 if name == "c1" else last // 44
-        played = full.scaled(bandwidth=BANDWIDTH_SCALE, time=PHASE_STEPS[name] / unit)
-        num_steps = PHASE_STEPS[name] * (4 if name == "c1" else 48)
+    for name in scenario or ["c1", "c2", *MORE_PHASES]:
+        played, num_steps = scenario_of(name)
         runs = found.setdefault(name, [])
         there = {(run["name"], run["seed"]) for run in runs}
         wanted = [

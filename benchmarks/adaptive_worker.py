@@ -33,21 +33,26 @@ SETTLING_S = 0.5
 """For the lab to go back to the first phase."""
 
 
-def wrap(contender: dict[str, Any]) -> tuple[DistributedDataParallel, headway.HookState | None]:
-    """Return a new model as the contender has it."""
+def wrap(
+    contender: dict[str, Any],
+) -> tuple[DistributedDataParallel, torch.optim.Optimizer, headway.HookState | None]:
+    """Return a new model and its optimizer as the contender has them."""
     torch.manual_seed(contender["seed"])
     kind, options = contender["kind"], contender.get("options", {})
     ddp = DistributedDataParallel(cnn(), bucket_cap_mb=ONE_BUCKET_MB if kind == "powersgd" else 25)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    given = optimizer if contender.get("is_corrected", True) else None
+    handle = None
     if kind == "fp16":
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif kind == "powersgd":  # with more than one bucket it hangs on Gloo
         state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, **options)
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif kind == "fixed":
-        return ddp, headway.attach(ddp, headway.Fixed(timeout_s=120, **options))
+        handle = headway.attach(ddp, headway.Fixed(timeout_s=120, **options), optimizer=given)
     elif kind == "adaptive":
-        return ddp, headway.attach(ddp, headway.Adaptive(timeout_s=120, **options))
-    return ddp, None
+        handle = headway.attach(ddp, headway.Adaptive(timeout_s=120, **options), optimizer=given)
+    return ddp, optimizer, handle
 
 
 def run(contender: dict[str, Any], task: Task, control: Control, num_steps: int, first: int) -> dict[str, Any]:
@@ -56,9 +61,8 @@ def run(contender: dict[str, Any], task: Task, control: Control, num_steps: int,
     time.sleep(SETTLING_S)
     dist.barrier()
     began = time.monotonic()
-    ddp, handle = wrap(contender)
+    ddp, optimizer, handle = wrap(contender)
     attach_s = time.monotonic() - began
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     generator = torch.Generator().manual_seed(1000 * contender["seed"] + dist.get_rank())
     copies: list[Tensor] = []
     steps: list[dict[str, Any]] = []

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from headway.compress import BucketMemory, Shape
 from headway.exchange import Job, Plan, exchange_of
-from headway.kernels import gain_curve
+from headway.kernels import Momentum, Velocity, gain_curve
 from headway.train import Task, cnn, load_images
 
 NUM_WORKERS = 8
 BATCH = 16
 EVERY = 10
-NUM_TESTED = 2000
+NUM_TESTED, NUM_GLANCED_AT = 10_000, 2000
 
 
 class Hall:
@@ -71,20 +71,35 @@ def gradient_of(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tenso
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, task: Task) -> float:
+def accuracy(model: nn.Module, task: Task, num_tested: int) -> float:
     """Return the share of test images that it gets right."""
-    chosen = slice(0, NUM_TESTED)
+    chosen = slice(0, num_tested)
     return (model(task.test.inputs[chosen]).argmax(1) == task.test.targets[chosen]).float().mean().item()
 
 
-def train(plan: Plan, task: Task, *, steps: int, lr: float, momentum: float, seed: int) -> list[dict[str, float]]:
+def memory_of(shape: Shape, momentum: float | None) -> BucketMemory:
+    """Return the memory of a worker, with momentum correction if it is given."""
+    if momentum is None:
+        return BucketMemory(shape)
+    return BucketMemory(shape, velocity=Velocity.zeros(shape.numel, Momentum(momentum)))
+
+
+def falling(step: int, steps: int) -> float:
+    """Return the factor of the learning rate, which falls over the last quarter."""
+    return min(1.0, (steps - step + 1) / (steps / 4))
+
+
+def train(
+    plan: Plan, task: Task, *, steps: int, lr: float, momentum: float, seed: int, is_corrected: bool
+) -> list[dict[str, float]]:
     """Train with one plan; return what was seen every few steps."""
     torch.manual_seed(seed)
     model = cnn()
     shape = Shape(tuple(parameter.numel() for parameter in model.parameters()))
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.0 if is_corrected else momentum)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: falling(step + 1, steps))
     generators = [torch.Generator().manual_seed(1000 * seed + rank) for rank in range(NUM_WORKERS)]
-    memories = [BucketMemory(shape) for _ in range(NUM_WORKERS)]
+    memories = [memory_of(shape, momentum if is_corrected else None) for _ in range(NUM_WORKERS)]
     channels = [HallChannel(hall, rank) for hall in [Hall(NUM_WORKERS)] for rank in range(NUM_WORKERS)]
     exchange, seen = exchange_of(plan), []
     with ThreadPoolExecutor(NUM_WORKERS) as pool:
@@ -92,10 +107,7 @@ def train(plan: Plan, task: Task, *, steps: int, lr: float, momentum: float, see
             found = [gradient_of(model, *task.train.batch(BATCH, generator)) for generator in generators]
             gradients = [gradient for gradient, _ in found]
             look = step % EVERY == 0
-            curves = []
-            if look:
-                sums = [g + m.residual if m.is_used else g for g, m in zip(gradients, memories, strict=True)]
-                curves = [gain_curve(each).at(plan.sent_ratio) for each in sums]
+            curves = [own_gain(*pair, plan) for pair in zip(gradients, memories, strict=True)] if look else []
             jobs = [
                 Job(step=step, bucket=0, gradient=gradient, memory=memory)
                 for gradient, memory in zip(gradients, memories, strict=True)
@@ -106,25 +118,39 @@ def train(plan: Plan, task: Task, *, steps: int, lr: float, momentum: float, see
                 parameter.grad = gradients[0][offset : offset + parameter.numel()].view_as(parameter)
                 offset += parameter.numel()
             optimizer.step()
+            schedule.step()
             if look:
                 seen.append(
                     {
                         "step": step,
-                        "accuracy": accuracy(model, task),
+                        "accuracy": accuracy(model, task, NUM_TESTED if step == steps else NUM_GLANCED_AT),
                         "loss": sum(loss for _, loss in found) / NUM_WORKERS,
                         "gain": sum(gains) / NUM_WORKERS,
-                        "own_gain": sum(curves) / NUM_WORKERS,
+                        "own_gain": sum(own for own, _ in curves) / NUM_WORKERS,
+                        "added_gain": sum(added for _, added in curves) / NUM_WORKERS,
                     }
                 )
     return seen
+
+
+def own_gain(gradient: Tensor, memory: BucketMemory, plan: Plan) -> tuple[float, float]:
+    """Return what the worker's own top-k would send of G, and of what the step adds to the residual."""
+    added = gradient if memory.velocity is None else memory.velocity.added_by(gradient)
+    total = added + memory.residual if memory.is_used else added
+    return gain_curve(total).at(plan.sent_ratio), gain_curve(added).at(plan.sent_ratio)
 
 
 def main(
     output: Annotated[Path, typer.Option(help="Where the figures go, a line of JSON a run.")] = Path(
         "build/learning.jsonl"
     ),
-    steps: Annotated[int, typer.Option(min=10, help="How many steps a run has.")] = 200,
-    lr: Annotated[float, typer.Option(help="The learning rate.")] = 0.05,
+    exchanges: Annotated[str, typer.Option(help="Beside dense.")] = "allgather_topk,union_topk,star_topk,var_topk",
+    ratios: Annotated[str, typer.Option(help="Of the entries sent.")] = "0.1,0.03,0.01,0.003,0.001",
+    corrections: Annotated[
+        str, typer.Option(help="Momentum: by SGD (plain), or before compression.")
+    ] = "plain,corrected",
+    steps: Annotated[int, typer.Option(min=10, help="How many steps a run has.")] = 300,
+    lr: Annotated[float, typer.Option(help="The learning rate; it falls over the last quarter.")] = 0.05,
     momentum: Annotated[float, typer.Option(help="Of SGD.")] = 0.9,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 2,
     data: Annotated[Path | None, typer.Option(help="A folder of idx files.")] = None,
@@ -132,22 +158,21 @@ def main(
     """Train with every plan, and write what was seen."""
     torch.set_num_threads(1)
     task = load_images(data)
-    plans = [Plan(exchange="dense")] + [
-        Plan(exchange=exchange, ratio=ratio)
-        for exchange in ("allgather_topk", "star_topk", "var_topk", "randomk")
-        for ratio in (0.1, 0.03, 0.01, 0.003, 0.001)
-    ]
+    sparse = [Plan(exchange=name, ratio=float(c)) for name in exchanges.split(",") for c in ratios.split(",")]
+    runs = [(Plan(exchange="dense"), "plain")]
+    runs += [(plan, correction) for correction in corrections.split(",") for plan in sparse]
     output.parent.mkdir(exist_ok=True, parents=True)
     for seed in range(seeds):
-        for plan in plans:
+        for plan, correction in runs:
             start = time.perf_counter()
-            seen = train(plan, task, steps=steps, lr=lr, momentum=momentum, seed=seed)
+            is_corrected = correction == "corrected"
+            seen = train(plan, task, steps=steps, lr=lr, momentum=momentum, seed=seed, is_corrected=is_corrected)
             with output.open("a") as lines:
-                said = {"exchange": plan.exchange, "ratio": plan.ratio, "seed": seed, "lr": lr, "momentum": momentum}
-                print(json.dumps({**said, "seen": seen}), file=lines)
+                said = {"exchange": plan.exchange, "ratio": plan.sent_ratio, "momentum": correction, "seed": seed}
+                print(json.dumps({**said, "lr": lr, "seen": seen}), file=lines)
             print(
-                f"{task.name} {plan.exchange} {plan.ratio} seed {seed}: {seen[-1]['accuracy']:.1%} after {steps} "
-                f"steps, gain {seen[-1]['gain']:.3f}, {time.perf_counter() - start:.0f} s",
+                f"{task.name} {plan.exchange} {plan.sent_ratio} {correction} seed {seed}: {seen[-1]['accuracy']:.1%} "
+                f"after {steps} steps, gain {seen[-1]['gain']:.3f}, {time.perf_counter() - start:.0f} s",
                 flush=True,
             )
 

@@ -44,6 +44,14 @@ def test_balanced_takes_least_time_to_learn_the_same():
     assert policy(SLOW) == pytest.approx(1 / (steps * SLOW.step_s))
 
 
+def test_with_momentum_correction_balanced_makes_do_with_less_gain():
+    policy, corrected = Balanced(), replace(SLOW, is_corrected=True)
+    assert choice(policy, front_of([0.8, 0.1], [0.2, 0.03])) == 0
+    assert choice(policy, replace(front_of([0.8, 0.1], [0.2, 0.03]), is_corrected=True)) == 1
+    steps = 1 + (policy.corrected_patience / SLOW.gain) ** 1.5
+    assert policy(corrected) == pytest.approx(1 / (steps * SLOW.step_s))
+
+
 def test_the_knee_is_the_achievement_scalarising_function():
     """Worked out by hand: time 0, 0.5, 1 and loss 1, 0.25, 0 with weights 0.6 and 0.4."""
     front = front_of([0.3, 0.2, 0.1], [1.0, 0.5, 0.2])

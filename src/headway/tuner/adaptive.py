@@ -53,14 +53,24 @@ class AdaptiveChooser:
         policy: Scores the plans on the Pareto front.
         warm_up: The least ratio at a step.
         costs: Predicts costs.
+        is_corrected: Whether momentum is corrected.
     """
 
-    def __init__(self, plans: Sequence[Plan], policy: Policy, warm_up: WarmUp, costs: CostModel) -> None:
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        policy: Policy,
+        warm_up: WarmUp,
+        costs: CostModel,
+        *,
+        is_corrected: bool = False,
+    ) -> None:
         self._plans = list(plans)
         self._place_of = {plan: place for place, plan in enumerate(self._plans)}
         self._policy = policy
         self._warm_up = warm_up
         self._costs = costs
+        self._is_corrected = is_corrected
         self._ratios = np.array([plan.sent_ratio for plan in self._plans])
         self._gains = GainModel(self._plans, costs.num_ranks)
         self._times = TimeModel(self._plans)
@@ -215,7 +225,14 @@ class AdaptiveChooser:
         plain = self._place_of[PLAIN]
         sync_s[plain] = min(sync_s[plain], max(self._plain_s - compress_s[plain], 0.0))
         plans = [self._plans[place] for place in places]
-        return Front(plans, compress_s[places], sync_s[places], self._gains.predict()[places], self._own_s)
+        return Front(
+            plans,
+            compress_s[places],
+            sync_s[places],
+            self._gains.predict()[places],
+            self._own_s,
+            is_corrected=self._is_corrected,
+        )
 
     def _scores(self, front: Front) -> Floats:
         scores = np.asarray(self._policy(front), dtype=np.float64)

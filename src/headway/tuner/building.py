@@ -20,7 +20,12 @@ _UNKNOWN_LINK = Link(latency_s=0.0, bandwidth_bps=1e11)
 
 
 def make_loop(
-    config: Fixed | Adaptive, executor: Executor, group: dist.ProcessGroup | None = None, log: DecisionLog | None = None
+    config: Fixed | Adaptive,
+    executor: Executor,
+    group: dist.ProcessGroup | None = None,
+    log: DecisionLog | None = None,
+    *,
+    is_corrected: bool = False,
 ) -> ControlLoop:
     """Measure network and machine as far as needed, and return the control loop. All ranks call it.
 
@@ -29,6 +34,7 @@ def make_loop(
         executor: Runs the exchanges; used for measuring, and for the first choice of a fixed plan.
         group: The process group whose ranks take part; control rounds get connections of their own.
         log: Receives the decisions, on rank 0.
+        is_corrected: Whether momentum is corrected.
     """
     given_link = config.link if isinstance(config, Fixed) else None
     is_followed = executor.num_ranks > 1 and config.interval > 0 and given_link is None
@@ -43,15 +49,17 @@ def make_loop(
     if is_followed:
         own = Executor(group, timeout_s=config.timeout_s, debug=config.debug, cpu_only=True, beside=executor)
         transport = BackgroundTransport(own, executor.patience_s)
-    chooser = _make_chooser(config, costs) if executor.rank == 0 and len(config.plans) > 1 else None
+    has_choice = executor.rank == 0 and len(config.plans) > 1
+    chooser = _make_chooser(config, costs, is_corrected=is_corrected) if has_choice else None
     tracker = LinkTracker(costs.calibration) if is_followed else GivenLink(costs.link)
     return ControlLoop(loop_config, costs, transport, tracker, chooser, log)
 
 
-def _make_chooser(config: Fixed | Adaptive, costs: CostModel) -> Chooser:
+def _make_chooser(config: Fixed | Adaptive, costs: CostModel, *, is_corrected: bool) -> Chooser:
     if isinstance(config, Fixed):
         return FusionChooser(config.plans, costs)
-    return AdaptiveChooser(config.plans, policy_of(config.policy), config.ratio_warm_up, costs)
+    warm_up = config.least_ratios(is_corrected=is_corrected)
+    return AdaptiveChooser(config.plans, policy_of(config.policy), warm_up, costs, is_corrected=is_corrected)
 
 
 def _measure_costs(config: Fixed | Adaptive, executor: Executor) -> CostModel:

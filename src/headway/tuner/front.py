@@ -32,6 +32,8 @@ class Front:
     """The time of a step without its exchange: forward, backward, optimizer, data."""
     in_force: int | None = None
     """The place of the plan in force, if it is among them: policies may be lenient with it."""
+    is_corrected: bool = False
+    """Whether momentum is corrected: then a step teaches more at the same gain."""
 
     @property
     def step_s(self) -> Floats:

@@ -24,18 +24,22 @@ class Balanced:
 
     With error feedback nothing is lost, only delayed, by about 1/gain steps: as long as the delay is short, a step
     is worth as much as a dense one, and then less and less. A patience of 0.025 fits the time to a loss during training
-    (`benchmarks/learning.py`); the accuracy at the end of a run of given length needs more.
+    (`benchmarks/learning.py`); the accuracy at the end of a run of given length needs more. With momentum correction
+    an entry that waits keeps its momentum, and less patience is needed.
 
     Args:
         patience: The gain at which twice the steps are needed.
+        corrected_patience: The same with momentum correction.
         floor: Below this gain training may diverge, and a plan is taken only if there is no other.
     """
 
     patience: float = 0.15
+    corrected_patience: float = 0.03
     floor: float = 0.01
 
     def __call__(self, front: Front) -> Floats:
-        scores = 1 / ((1 + (self.patience / front.gain) ** 1.5) * np.maximum(front.step_s, 1e-9))
+        patience = self.corrected_patience if front.is_corrected else self.patience
+        scores = 1 / ((1 + (patience / front.gain) ** 1.5) * np.maximum(front.step_s, 1e-9))
         return _lowered_below(self.floor, front, scores)
 
 
