@@ -48,7 +48,7 @@ def test_every_option_is_in_the_json_of_the_headway_model():
     found = plan("--params", "100k", *NETWORK, "--ratio", "1%", "--json")
     (at_ratio,) = json.loads(found.stdout)["ratios"]
     assert at_ratio["ratio"] == 0.01
-    assert len(at_ratio["options"]) == 4 * 8 + 4 * 5
+    assert len(at_ratio["options"]) == 5 * 8 + 4 * 5
     option = at_ratio["options"][0]
     parts = ("latency_ms", "bandwidth_ms", "overhead_ms", "computing_ms")
     assert option["ms"] == pytest.approx(sum(option[part] for part in parts))

@@ -14,7 +14,18 @@ SATURATION = 0.62
 _GREY_SATURATION = 0.08
 _NUM_OTHERS = 3
 """Colours of the style sheet for exchanges that are not registered."""
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "pentagon", "star")
+_SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "triangle-down",
+    "cross",
+    "x",
+    "pentagon",
+    "star",
+    "hourglass",
+)
 _OTHER_SYMBOL = "hexagon"
 _LIGHT_PANEL, _DARK_PANEL = "#ffffff", "#171e27"
 """The style sheet's ``--panel`` in light and in dark."""

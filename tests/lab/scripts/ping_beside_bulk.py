@@ -23,7 +23,7 @@ if os.environ["RANK"] == "0":
         receiver = threading.Thread(target=receive, args=(bulk, has_begun))
         receiver.start()
         has_begun.wait(60)
-        while receiver.is_alive() and len(times) < 10:
+        while receiver.is_alive():
             start = time.monotonic()
             connection.sendall(b"x")
             assert connection.recv(1) == b"x"
