@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import headway
-from headway.ddp.momentum import HandedOver, why_not
+from headway.ddp.momentum import HandedOver, check_free, why_not
 from headway.kernels import select_topk
 from tests.ddp.test_checkpoint import through_a_file
 from tests.ddp.training import EXCHANGES, bits, fixed, loss_of, mlp, parameters_of, step_once, wrap
@@ -141,9 +142,39 @@ def test_a_resumed_run_is_equal_to_the_bit(pool, name, fusion):
     assert all(straight == resumed == results[0][0] for straight, resumed in results)
 
 
+class SpoiledBackward(torch.autograd.Function):
+    """Passes its input on, and in the backward pass Inf instead of the gradient."""
+
+    @staticmethod
+    def forward(_context: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_context: Any, gradient: Tensor) -> Tensor:
+        return torch.full_like(gradient, torch.inf)
+
+
+class Spoilable(nn.Module):
+    """Layers of which the first can get Inf as its gradient, and of which one is used only in even steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.last = nn.Linear(20, 64), nn.Linear(64, 5)
+        self.sometimes = nn.Linear(64, 5)
+        self.step, self.is_spoiled = 0, False
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs)
+        hidden = SpoiledBackward.apply(hidden) if self.is_spoiled else hidden
+        logits = self.last(hidden.relu())
+        return logits + self.sometimes(hidden.relu().detach()) if self.step % 2 == 0 else logits
+
+
 def overflow(options: dict) -> dict:
-    """Train with Inf in the gradient of rank 1 at step 5; return what is kept before and after."""
-    ddp = wrap(mlp())
+    """Train; at step 5 the first layer of rank 1 has Inf, in the last bucket. Return what is kept before and after."""
+    model = Spoilable()
+    ddp = wrap(model, find_unused_parameters=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     optimizer = torch.optim.SGD(ddp.parameters(), **SGD)
     handle = headway.attach(ddp, fixed(**options), optimizer=optimizer, scaler=scaler)
@@ -152,25 +183,52 @@ def overflow(options: dict) -> dict:
         optimizer.zero_grad()
         if step in (5, 6):
             seen[step] = handle.state_dict()
-        loss = loss_of(ddp, step)
-        loss = loss * torch.inf if (dist.get_rank(), step) == (1, 5) else loss
-        scaler.scale(loss).backward()
+        model.step, model.is_spoiled = step, (dist.get_rank(), step) == (1, 5)
+        scaler.scale(loss_of(ddp, step)).backward()
         scaler.step(optimizer)
         scaler.update(1024.0)
+    gains = [record.gain for record in handle.records if record.step == 5]
     handle.close()
-    return {name: (seen[5][name], seen[6][name]) for name in ("residual", "velocity")}
+    return {name: (seen[5][name], seen[6][name]) for name in ("residual", "velocity")} | {"gains": gains}
 
 
 @pytest.mark.pool
 @pytest.mark.parametrize("fusion", ["bucket", "step"])
 @pytest.mark.parametrize("exchange", ["dense", "allgather_topk", "star_topk", "union_topk", "quantized"])
 def test_an_overflow_leaves_velocity_and_residual_as_they_were(pool, exchange, fusion):
+    """Also those of buckets that were finite, and of a parameter that the step did not use."""
     for kept in pool.run(overflow, {"exchange": exchange, "ratio": 0.05, "fusion": fusion}, num_ranks=2):
         before, after = kept["velocity"]
         assert before.any()
         assert torch.equal(before, after)
         before, after = kept["residual"]
         assert exchange == "dense" if before is None else torch.equal(before, after)
+        if exchange != "dense" and fusion == "bucket":
+            assert not math.isnan(kept["gains"][0])  # it had been exchanged when another one was rejected
+            assert any(map(math.isnan, kept["gains"]))
+
+
+def train_scaled(scales: list[float], exchange: str) -> Tensor:
+    """Train with a loss scaler whose scale changes by powers of two; return the parameters."""
+    ddp = wrap(mlp())
+    scaler = torch.amp.GradScaler("cpu", init_scale=scales[0])
+    optimizer = torch.optim.SGD(ddp.parameters(), **SGD, weight_decay=0.01)
+    config = fixed(exchange=exchange, ratio=0.05, fusion="step")
+    with headway.attach(ddp, config, optimizer=optimizer, scaler=scaler):
+        for step, next_scale in enumerate([*scales[1:], 1.0]):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(ddp, step)).backward()
+            scaler.step(optimizer)
+            scaler.update(next_scale)
+    return parameters_of(ddp)
+
+
+@pytest.mark.pool
+@pytest.mark.parametrize("exchange", ["dense", "allgather_topk"])
+def test_velocities_and_decay_follow_the_scale_of_the_loss(pool, exchange):
+    constant, changing = [1024.0] * 8, [1024.0, 512.0, 512.0, 4096.0, 1.0, 1024.0, 2048.0, 1024.0]
+    expected = pool.run(train_scaled, constant, exchange, num_ranks=2)
+    assert all(map(torch.equal, pool.run(train_scaled, changing, exchange, num_ranks=2), expected))
 
 
 class Switching:
@@ -226,18 +284,28 @@ def test_why_an_optimizer_keeps_its_momentum():
     one, two = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
     groups = [{"params": [one], "momentum": 0.9}, {"params": [two], "momentum": 0.5}]
     assert why_not(torch.optim.SGD([one], lr=1.0, momentum=0.9), [one]) is None
+    assert why_not(torch.optim.SGD([one], lr=1.0, momentum=0.9), []) is None  # the model is not known
     assert why_not(torch.optim.SGD([one], lr=1.0), [one]) == "it has none"
     assert "different momenta" in why_not(torch.optim.SGD(groups, lr=1.0), [one, two])
-    assert "all parameters" in why_not(torch.optim.SGD([one], lr=1.0, momentum=0.9), [one, two])
+    assert "not those" in why_not(torch.optim.SGD([one], lr=1.0, momentum=0.9), [one, two])
+    assert "not those" in why_not(torch.optim.SGD([one, two], lr=1.0, momentum=0.9), [one])
+    double = nn.Parameter(torch.ones(2, dtype=torch.float64))
+    assert "double" in why_not(torch.optim.SGD([double], lr=1.0, momentum=0.9), [double])
     assert "dampening" in why_not(torch.optim.SGD([one], lr=1.0, momentum=0.9, dampening=0.1), [one])
     assert "Adam has no momentum" in why_not(torch.optim.Adam([one]), [one])
+
+
+def started(optimizer: torch.optim.Optimizer, **options: Any) -> HandedOver:
+    handed_over = HandedOver(optimizer, **options)
+    handed_over.start()
+    return handed_over
 
 
 class TestHandedOver:
     def test_what_a_schedule_sets_is_taken_over_and_given_back(self):
         weight = nn.Parameter(torch.ones(2))
         optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True)
-        handed_over = HandedOver(optimizer)
+        handed_over = started(optimizer)
         group = optimizer.param_groups[0]
         assert (group["momentum"], group["weight_decay"], group["nesterov"]) == (0, 0, False)
         group["momentum"] = 0.8  # as OneCycleLR does
@@ -249,10 +317,20 @@ class TestHandedOver:
         handed_over.give_back()
         assert group["momentum"] == 0.8
 
+    def test_the_optimizer_applies_none_even_if_a_schedule_sets_it_just_before(self):
+        weight = nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([weight], lr=1.0, momentum=0.9)
+        started(optimizer)
+        for _ in range(3):
+            weight.grad = torch.ones(1)
+            optimizer.param_groups[0]["momentum"] = 0.9
+            optimizer.step()
+        assert weight.item() == -3.0
+
     def test_decay_is_that_of_each_group_and_follows_the_loss_scale(self):
         one, two = nn.Parameter(torch.ones(2)), nn.Parameter(torch.full((3,), 2.0))
         groups = [{"params": [one], "weight_decay": 0.5}, {"params": [two]}]
-        handed_over = HandedOver(torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.25))
+        handed_over = started(torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.25))
         gradient = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0])
         handed_over.add_decay(gradient, [one, two], scale=4.0, skips_zeros=False)
         assert gradient.tolist() == [3.0, 3.0, 3.0, 3.0, 3.0]
@@ -260,13 +338,55 @@ class TestHandedOver:
         handed_over.add_decay(gradient, [one, two], scale=1.0, skips_zeros=True)
         assert gradient.tolist() == [0.0, 0.0, 1.5, 1.5, 1.5]
 
-    def test_a_saved_state_has_the_momentum(self):
+    def test_decay_of_a_channels_last_parameter_is_in_the_order_of_its_memory(self):
+        weight = nn.Parameter(torch.arange(24.0).view(2, 3, 2, 2).to(memory_format=torch.channels_last))
+        handed_over = started(torch.optim.SGD([weight], lr=0.1, momentum=0.9, weight_decay=1.0))
+        gradient = torch.zeros(24)
+        handed_over.add_decay(gradient, [weight], scale=1.0, skips_zeros=False)
+        assert torch.equal(gradient, weight.detach().permute(0, 2, 3, 1).reshape(-1))  # as DDP lays out its bucket
+
+    def test_a_saved_state_has_the_momentum_and_old_buffers_are_dropped(self):
         weight = nn.Parameter(torch.ones(2))
         optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, weight_decay=0.01)
-        HandedOver(optimizer)
-        saved = optimizer.state_dict()["param_groups"][0]
-        assert (saved["momentum"], saved["weight_decay"]) == (0.9, 0.01)
+        weight.grad = torch.ones(2)
+        optimizer.step()
+        started(optimizer)
+        state = optimizer.state_dict()
+        assert (state["param_groups"][0]["momentum"], state["param_groups"][0]["weight_decay"]) == (0.9, 0.01)
+        assert not state["state"].get(0)
         assert optimizer.param_groups[0]["momentum"] == 0
+
+    def test_a_group_that_is_added_later_is_taken_over_too(self):
+        one, two = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([one], lr=0.1, momentum=0.9)
+        handed_over = started(optimizer)
+        optimizer.add_param_group({"params": [two], "weight_decay": 0.1, "momentum": 0.9})
+        handed_over.take_over()
+        assert [group["momentum"] for group in optimizer.param_groups] == [0, 0]
+        optimizer.state_dict()
+        handed_over.give_back()
+        assert [group["weight_decay"] for group in optimizer.param_groups] == [0, 0.1]
+
+    def test_two_backward_passes_without_a_step_are_worth_a_warning_once(self, caplog):
+        weight = nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+        handed_over = started(optimizer)
+        for _ in range(2):
+            handed_over.begin_step()
+            optimizer.step()
+        assert not caplog.records
+        for _ in range(4):
+            handed_over.begin_step()
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "no_sync()" in caplog.text
+
+    def test_an_optimizer_has_one_handle_at_a_time(self):
+        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1, momentum=0.9)
+        handed_over = started(optimizer)
+        with pytest.raises(ValueError, match="close\\(\\) it first"):
+            check_free(optimizer)
+        handed_over.give_back()
+        check_free(optimizer)
 
 
 def disagree() -> str:

@@ -100,8 +100,8 @@ def follow(
 ) -> ScriptedController:
     """Let a handle follow these plans, step by step, and its own where there is none: no public way is so exact."""
     averager = handle._averager
-    averager._controller = ScriptedController(averager._controller, plan_of, is_measured)
-    return averager._controller
+    averager._runner.controller = ScriptedController(averager._runner.controller, plan_of, is_measured)
+    return averager._runner.controller
 
 
 class Ledger:

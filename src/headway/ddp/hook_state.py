@@ -20,7 +20,7 @@ from headway.collectives.ends import closing_deadline
 from headway.ddp import checkpoint
 from headway.ddp.backward import EndOfBackward, notice_failure
 from headway.ddp.model import Buffers, Model
-from headway.ddp.momentum import HandedOver, why_not
+from headway.ddp.momentum import HandedOver, check_free, why_not
 from headway.ddp.statistics import Statistics
 from headway.ddp.streams import after_backward, future_for
 from headway.exchange import (
@@ -90,6 +90,7 @@ class HookState:
         optimizer: Optimizer | None = None,
         buffers: Buffers = "average",
     ) -> None:
+        check_free(optimizer)
         self.config = config or Adaptive()
         self._model = Model(module)
         self._scaler = scaler
@@ -100,7 +101,7 @@ class HookState:
             compile_kernels()
         log, trouble = self._open_log()
         find_buffers = self._model.buffers_to_average if buffers == "average" else dict
-        self._handed_over = None if optimizer is None else self._take_momentum(optimizer)
+        self._handed_over = self._find_momentum(optimizer)
         self._check_agreement(trouble, _fingerprint(find_buffers()))
         self._history = History()
         self._loop = make_loop(self.config, self._executor, group, log, is_corrected=self._handed_over is not None)
@@ -118,10 +119,13 @@ class HookState:
         self._engine = Engine()
         self._open: dict[Future[Tensor], Tensor] = {}
         self._stop_watching: Callable[[], None] = lambda: None
-        if buffers == "average":  # last: if anything above fails, the model is as it was
+        # Last: if anything above fails, model and optimizer are as they were.
+        if buffers == "average":
             self._model.take_over_buffers()
         else:
             self._model.leave_buffers()
+        if self._handed_over is not None:
+            self._handed_over.start()
 
     def submit(self, bucket: GradBucket) -> Future[Tensor]:
         """Hand a bucket to the engine; the future is its buffer, averaged."""
@@ -154,7 +158,7 @@ class HookState:
         """Look at what the script may have changed since the last step."""
         self._loss_scale = None if self._scaler is None else self._scaler.get_scale()
         if self._handed_over is not None:
-            self._handed_over.take_over()
+            self._handed_over.begin_step()
 
     def _take(self, bucket: Bucket, parameters: list[Tensor]) -> None:
         """Average a bucket, on the engine's thread."""
@@ -163,13 +167,16 @@ class HookState:
             self._handed_over.add_decay(bucket.gradient, parameters, scale, skips_zeros=skips_zeros)
         self._averager.take(bucket)
 
-    def _take_momentum(self, optimizer: Optimizer) -> HandedOver | None:
-        """Take an optimizer's momentum over, if that is possible; otherwise say why not."""
+    def _find_momentum(self, optimizer: Optimizer | None) -> HandedOver | None:
+        """Return the momentum that an optimizer can hand over; if there is none, say why."""
+        if optimizer is None:
+            _logger.info("without optimizer= the momentum of an SGD is not corrected, and takes more bytes to learn")
+            return None
         reason = why_not(optimizer, self._model.tensors)
         if self._executor.num_ranks == 1:
             reason = "there is only one rank"
         if reason is None:
-            return HandedOver(optimizer)
+            return HandedOver(optimizer, expects_skips=self._scaler is not None)
         _logger.info("the optimizer applies its own momentum, if it has any: %s", reason)
         return None
 
@@ -220,8 +227,6 @@ class HookState:
         differing = [rank for rank, (_, theirs) in enumerate(rows) if theirs != rows[0][1]]
         if differing or any(troubles):
             self._executor.close()
-            if self._handed_over is not None:
-                self._handed_over.give_back()
         if differing:
             raise ValueError(f"ranks {differing} have another configuration than rank 0: give the same to all")
         if any(troubles):

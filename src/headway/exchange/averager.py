@@ -89,7 +89,6 @@ class Averager:
         self.arrivals_s: list[float] | None = None
         """When the buckets of a step arrived on this rank, after the first one."""
         self.momentum = momentum
-        self._controller = controller
         self._buffers = buffers or BufferAverager(dict, channel)
         self._may_skip_parameters = may_skip_parameters
         self._runner = ExchangeRunner(
@@ -104,7 +103,7 @@ class Averager:
         """Average a bucket, or keep it until the last one of its step has come."""
         if not self._taken:
             self._follow_loss_scale(bucket.loss_scale)
-            self._controller.begin_step(self.step)
+            self._runner.controller.begin_step(self.step)
         order = self._order
         self._taken.append(bucket)
         if bucket.is_last:
@@ -123,12 +122,12 @@ class Averager:
     @property
     def plan(self) -> Plan:
         """The plan in force."""
-        return self._controller.current.plan
+        return self._runner.controller.current.plan
 
     @property
     def _order(self) -> StepPlan:
         """How to average the buckets of this step, on the link in force."""
-        order = self._controller.current
+        order = self._runner.controller.current
         self.channel.costs = order.costs
         return order
 
@@ -174,7 +173,8 @@ class Averager:
         return same_layout and self.memories.layout[bucket.index : bucket.index + 1] == (bucket.layout,)
 
     def _memory_of(self, bucket: Bucket, plan: Plan) -> BucketMemory:
-        if self.memories is None:
+        has_memory = plan.keeps_memory or self._has_residual or self.momentum is not None
+        if self.memories is None or not has_memory:  # then its layout need not be that of the memories
             return BucketMemory(bucket.layout.shape, device=bucket.gradient.device)
         return self.memories.bucket(bucket.index, needed=plan.keeps_memory)
 
@@ -195,7 +195,7 @@ class Averager:
         if self.memories is not None and is_exact and not is_kept:
             self._forget_residuals(self.memories)
         self._buffers.end(self.channel)
-        self._controller.end_step(taken[-1].submitted_at)
+        self._runner.controller.end_step(taken[-1].submitted_at)
         self.step += 1
 
     def _forget_residuals(self, memories: Memories) -> None:
@@ -245,13 +245,21 @@ class Averager:
         if self.arrivals_s is None or len(self.arrivals_s) != len(memories.layout):
             self.arrivals_s = [bucket.submitted_at - waiting[0].submitted_at for bucket in waiting]
             self.arrivals_s += self.arrivals_s[-1:] * (len(memories.layout) - len(waiting))
-        order = self._controller.current
+        order = self._runner.controller.current
         takes_curves = order.takes_curves and not self._has_residual
-        curves = [curves_of(each, order.code_bits) for each in gradients] if takes_curves else []
+        added = self._what_is_added(memories, gradients) if takes_curves else []
+        curves = [curves_of(each, order.code_bits) for each in added]
         shapes = [bucket.shape for bucket in memories.layout]
-        self._controller.set_buckets(shapes, self.arrivals_s[: len(shapes)], curves)
-        self._controller.await_plan()
+        self._runner.controller.set_buckets(shapes, self.arrivals_s[: len(shapes)], curves)
+        self._runner.controller.await_plan()
         self._has_set_buckets = True
+
+    @staticmethod
+    def _what_is_added(memories: Memories, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Return what residuals would get from the gradients of a step: with momentum correction, velocities."""
+        velocities = [memories.bucket(index, needed=False).velocity for index in range(len(gradients))]
+        pairs = zip(gradients, velocities, strict=True)
+        return [each if velocity is None else velocity.added_by(each) for each, velocity in pairs]
 
     def _start_plain(self, bucket: Bucket, plan: Plan) -> Callable[[], None]:
         """Start a plain sum; return a function that waits for it and completes the bucket."""

@@ -32,8 +32,9 @@ def take_curves(job: Job, code_bits: Sequence[int] = ()) -> GainCurves:
     momentum correction, all of this is about what the residual gets, and not about the gradient alone.
     """
     gradient, velocity = _single(job.gradient), job.memory.velocity
-    added = gradient if velocity is None else velocity.added_by(gradient)
-    if not job.memory.is_used:
+    is_used = job.memory.is_used
+    added = velocity.added_by(gradient) if velocity is not None and (code_bits or not is_used) else gradient
+    if not is_used:
         return curves_of(added, code_bits)
     codes = tuple(CodeGain(bits, rounding_gain(added, bits)) for bits in code_bits)
     curves = job.memory.whole.accumulate_with_gain_curves(gradient, undo=job.undo.residual)

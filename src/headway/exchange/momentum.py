@@ -18,32 +18,40 @@ from torch import Tensor
 
 from headway.collectives import AUTO
 from headway.exchange.channel import ExecutorChannel
+from headway.exchange.narrowing import fit
 from headway.kernels import Velocity
 
 
-def apply_common(average: Tensor, velocity: Velocity) -> None:
-    """Replace an average by the update of SGD with momentum; one with Inf or NaN stays, and leaves no trace.
+def apply_common(average: Tensor, velocity: Velocity) -> bool:
+    """Replace an average by the update of SGD with momentum; return False if it has Inf or NaN, and leave it.
 
-    **Cost**: three passes over the velocity; the optimizer saves as many.
+    What the velocity was is saved: another bucket of the same step may yet turn out not to be finite.
+
+    **Cost**: four passes over the velocity; the optimizer saves as many but one.
 
     >>> from headway.kernels import Momentum
     >>> average, velocity = torch.ones(2), Velocity.zeros(2, Momentum(0.5))
     >>> apply_common(average, velocity)
+    True
     >>> apply_common(average.fill_(1.0), velocity)
+    True
     >>> average
     tensor([1.5000, 1.5000])
     """
     if not math.isfinite(float(average.sum(dtype=torch.float32))) and not bool(average.isfinite().all()):
-        return
+        return False
     momentum, update = velocity.momentum, average.float()
+    velocity.before.copy_(velocity.values)
     velocity.values.mul_(momentum.factor).add_(update)
-    if momentum.is_nesterov:
-        average.copy_(update.add(velocity.values, alpha=momentum.factor))
-    else:
-        average.copy_(velocity.values)
+    ahead = update.add(velocity.values, alpha=momentum.factor) if momentum.is_nesterov else velocity.values
+    average.copy_(fit(ahead, average.dtype)[0])
+    return True
 
 
 def make_common(velocity: Velocity, channel: ExecutorChannel) -> None:
-    """Replace the velocities of all ranks by their average; all ranks get the same bits."""
+    """Replace the velocities of all ranks by their average; all ranks get the same bits.
+
+    **Cost**: one dense all-reduce, which no record tells of.
+    """
     velocity.values.copy_(channel.all_reduce(velocity.values / channel.num_ranks, AUTO))
     channel.read_meter()  # records are about gradients

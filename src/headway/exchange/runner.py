@@ -21,6 +21,7 @@ from headway.exchange.plan import Plan
 from headway.exchange.records import ExchangeRecord, History, dense_bytes
 from headway.exchange.step_outcome import StepOutcome
 from headway.exchange.unused import parts_used, unused_kept
+from headway.kernels import Velocity
 
 _COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -59,12 +60,16 @@ class ExchangeRunner:
         may_skip_parameters: bool,
     ) -> None:
         self._channel = channel
-        self._controller = controller
+        self.controller = controller
         self._history = history
         self._seed = seed
         self._buffers = buffers
         self._may_skip_parameters = may_skip_parameters
         self._outcome = StepOutcome()
+        self._advanced: list[Velocity] = []
+        """Common velocities that have advanced in this step."""
+        self._is_finite = True
+        """Whether all averages of this step are, to which momentum was to be applied."""
         self.num_under_way = 0
         """Plain sums that have been started and not waited for."""
 
@@ -99,7 +104,7 @@ class ExchangeRunner:
             self._outcome.settle()
         if narrow is not gradient:
             gradient.copy_(narrow)
-        self._apply_momentum(gradient, memory)
+        self._apply_momentum(gradient, memory, is_last=place.is_last)
         self._note(order.plan, place, gradient, gain, start, curves)
 
     def start_plain(
@@ -115,23 +120,29 @@ class ExchangeRunner:
             self._note(plan, place, gradient, 1.0, start)
             self.num_under_way -= 1
             if memory is not None:
-                self._apply_momentum(gradient, memory)
+                self._apply_momentum(gradient, memory, is_last=place.is_last)
 
         return finish
 
     def _unused_kept(self, gradient: Tensor, memory: BucketMemory) -> AbstractContextManager[None]:
         return unused_kept(gradient, memory) if self._may_skip_parameters and memory.is_used else nullcontext()
 
-    def _apply_momentum(self, average: Tensor, memory: BucketMemory) -> None:
-        """Apply momentum to an average of gradients; where there are residuals, it is in them already."""
-        velocity = memory.velocity
-        if velocity is None or memory.is_used:
-            return
-        if not self._may_skip_parameters:
-            apply_common(average, velocity)
-            return
-        for start, stop in parts_used(average, memory.shape):
-            apply_common(average[start:stop], velocity.part(start, stop))
+    def _apply_momentum(self, average: Tensor, memory: BucketMemory, *, is_last: bool) -> None:
+        """Apply momentum to an average of gradients; where there are residuals, it is in them already.
+
+        If any bucket of a step is not finite, a loss scaler skips all of it: no velocity has advanced then.
+        """
+        if memory.velocity is not None and not memory.is_used:
+            every = [(0, average.numel())]
+            for start, stop in parts_used(average, memory.shape) if self._may_skip_parameters else every:
+                velocity = memory.velocity.part(start, stop)
+                has_advanced = apply_common(average[start:stop], velocity)
+                self._is_finite &= has_advanced
+                self._advanced += [velocity] * has_advanced
+        if is_last:
+            for velocity in () if self._is_finite else self._advanced:
+                velocity.restore()
+            self._advanced, self._is_finite = [], True
 
     def _note(
         self,
@@ -161,4 +172,4 @@ class ExchangeRunner:
             gain=gain,
         )
         self._history.add(record)
-        self._controller.observe(record, curves)
+        self.controller.observe(record, curves)

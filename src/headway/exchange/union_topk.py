@@ -28,7 +28,7 @@ class UnionTopK(Exchange):
         average = 1/N sum_j G_j at I;  residual_j = G_j but 0 at I
 
     Ranks often name the same entries. The room that is left is filled with entries drawn at random, the same on all
-    ranks, so that messages have a known size and no entry waits for ever.
+    ranks, so that messages have a known size; so do entries that no rank would ever name leave at last.
 
     **Cost**: an all-gather of k/N indices a rank and an all-reduce of k values; bytes a rank do not grow with N. One
     selection on every rank. **Error**: fed back; a rank's own top-k that is not in I stays in its residual.
@@ -93,10 +93,10 @@ def fill_up(indices: Tensor, numel: int, k: int, key: int) -> Tensor:
     while indices.numel() < k:
         room = k - indices.numel()
         if k > _DENSE_SHARE * numel:
-            is_left = torch.ones(numel, dtype=torch.bool)
+            is_left = torch.ones(numel, dtype=torch.bool, device=indices.device)
             is_left[indices.long()] = False
             left = is_left.nonzero().flatten().to(indices.dtype)
-            drawn = left[random_indices(left.numel(), room, key).long()]
+            drawn = left[random_indices(left.numel(), room, key).long().to(indices.device)]
         else:
             drawn = random_indices(numel, room, key).to(indices.dtype)
         indices = torch.unique(torch.cat([indices, drawn.to(indices.device)]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor
@@ -29,26 +29,35 @@ def unused_kept(gradient: Tensor, memory: BucketMemory) -> Iterator[None]:
         gradient: The gradient of the bucket, flat.
         memory: The memory of the bucket.
     """
-    is_unused = [_is_zero(part) for part in memory.shape.split(gradient)]
-    kept = [memory.residual] if memory.velocity is None else [memory.residual, memory.velocity.values]
-    parts = [part for flat in kept for part in itertools.compress(memory.shape.split(flat), is_unused)]
-    before = [part.clone() for part in parts]
-    for part in parts:
+    is_unused = [is_zero(part) for part in memory.shape.split(gradient)]
+    velocity = memory.velocity
+    kept = [memory.residual] if velocity is None else [memory.residual, velocity.values]
+    parts = [_those(memory.shape, flat, is_unused) for flat in kept]
+    before = [[part.clone() for part in each] for each in parts]
+    for part in itertools.chain(*parts):
         part.zero_()
     try:
         yield
     finally:
-        for part, saved in zip(parts, before, strict=True):
+        for part, saved in zip(itertools.chain(*parts), itertools.chain(*before), strict=True):
             part.add_(saved)  # to 0, or to what a narrow type could not hold
+        if velocity is not None:  # an undo after this must find what was kept
+            for part, saved in zip(_those(memory.shape, velocity.before, is_unused), before[1], strict=True):
+                part.copy_(saved)
+
+
+def _those(shape: Shape, flat: Tensor, is_chosen: Sequence[bool]) -> list[Tensor]:
+    return list(itertools.compress(shape.split(flat), is_chosen))
 
 
 def parts_used(gradient: Tensor, shape: Shape) -> Iterator[tuple[int, int]]:
     """Yield where each parameter whose gradient is not zero begins and ends."""
     ends = list(itertools.accumulate(shape.numels, initial=0))
     for part, start, stop in zip(shape.split(gradient), ends, ends[1:], strict=False):
-        if not _is_zero(part):
+        if not is_zero(part):
             yield start, stop
 
 
-def _is_zero(part: Tensor) -> bool:
+def is_zero(part: Tensor) -> bool:
+    """Return whether all entries are zero; a look at the first ones is mostly enough."""
     return not bool(part[:_NUM_LOOKED_AT].any()) and not bool(part.any())

@@ -52,8 +52,7 @@ def attach(
             f"attach takes what accelerator.prepare returns with several processes, a DistributedDataParallel model, "
             f"not {kind}: prepare the model first, and start with torchrun --nproc-per-node 2 or more"
         )
-    inner = getattr(optimizer, "optimizer", optimizer)  # what an AcceleratedOptimizer wraps
-    return attach_to_ddp(ddp, config, optimizer=inner, scaler=_scaler_of(model), buffers=buffers)
+    return attach_to_ddp(ddp, config, optimizer=optimizer, scaler=_scaler_of(model), buffers=buffers)
 
 
 def _scaler_of(model: Module) -> Any:

@@ -141,7 +141,10 @@ class Adaptive:
             )
         if not (isinstance(self.exchanges, tuple) and all(name in list(EXCHANGES) for name in self.exchanges)):
             raise ValueError(f"exchanges is {self.exchanges!r}, but must be some of {', '.join(EXCHANGES)}, in a tuple")
-        for name, value, least in (("warm_up", self.warm_up or 0, 0), ("interval", self.interval, 1)):
+        for name, value, least in (
+            ("warm_up", 0 if self.warm_up is None else self.warm_up, 0),
+            ("interval", self.interval, 1),
+        ):
             if type(value) is not int or value < least:
                 raise ValueError(f"{name} is {value!r}, but must be a number of steps, {least} or more")
         if self.journal is not None and not isinstance(self.journal, (str, Path)):
