@@ -356,6 +356,14 @@ class TestHandedOver:
         assert not state["state"].get(0)
         assert optimizer.param_groups[0]["momentum"] == 0
 
+    def test_dropping_momentum_from_before_is_said(self, caplog):
+        weight = nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+        weight.grad = torch.ones(2)
+        optimizer.step()
+        started(optimizer)
+        assert "starts at zero" in caplog.text
+
     def test_a_group_that_is_added_later_is_taken_over_too(self):
         one, two = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
         optimizer = torch.optim.SGD([one], lr=0.1, momentum=0.9)

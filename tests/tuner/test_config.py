@@ -57,10 +57,3 @@ def test_dense_is_always_to_choose_from():
     plans = headway.Adaptive(exchanges=("star_topk",)).plans
     assert {plan.exchange for plan in plans} == {"dense", "star_topk"}
     assert plans[:32] == all_plans([], ["dense"])
-
-
-def test_the_warm_up_is_left_out_where_momentum_is_corrected():
-    by_default, given = headway.Adaptive(), headway.Adaptive(warm_up=7)
-    assert by_default.least_ratios(is_corrected=False).num_steps == 20
-    assert by_default.least_ratios(is_corrected=True).num_steps == 0
-    assert given.least_ratios(is_corrected=True).num_steps == 7

@@ -177,7 +177,11 @@ class HookState:
             reason = "there is only one rank"
         if reason is None:
             return HandedOver(optimizer, expects_skips=self._scaler is not None)
-        _logger.info("the optimizer applies its own momentum, if it has any: %s", reason)
+        is_expected = (
+            not any(group.get("momentum") for group in optimizer.param_groups) or self._executor.num_ranks == 1
+        )
+        level = logging.INFO if is_expected else logging.WARNING
+        _logger.log(level, "the optimizer applies its own momentum, if it has any: %s", reason)
         return None
 
     def _complete(self, future: Future[Tensor]) -> None:

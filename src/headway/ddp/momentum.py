@@ -90,6 +90,8 @@ class HandedOver:
             self._optimizer.register_step_pre_hook(lambda *_: self.take_over()),
             self._optimizer.register_step_post_hook(self._note_step),
         ]
+        if self._has_buffers():
+            _logger.warning("the momentum that the optimizer has from before is dropped: momentum starts at zero")
         self.take_over()
         _logger.info(
             "momentum %g%s is applied before compression, not by the optimizer (momentum correction)",
@@ -151,6 +153,9 @@ class HandedOver:
 
     def _note_step(self, *_: object) -> None:
         self._has_stepped = True
+
+    def _has_buffers(self) -> bool:
+        return any(state.get("momentum_buffer") is not None for state in self._optimizer.state.values())
 
     def _drop_buffers(self, parameters: Sequence[Tensor]) -> None:
         """Drop what the optimizer has left of its own momentum: it would be old when the optimizer has it again."""

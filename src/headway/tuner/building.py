@@ -58,8 +58,8 @@ def make_loop(
 def _make_chooser(config: Fixed | Adaptive, costs: CostModel, *, is_corrected: bool) -> Chooser:
     if isinstance(config, Fixed):
         return FusionChooser(config.plans, costs)
-    warm_up = config.least_ratios(is_corrected=is_corrected)
-    return AdaptiveChooser(config.plans, policy_of(config.policy), warm_up, costs, is_corrected=is_corrected)
+    policy, warm_up = policy_of(config.policy), config.ratio_warm_up
+    return AdaptiveChooser(config.plans, policy, warm_up, costs, is_corrected=is_corrected)
 
 
 def _measure_costs(config: Fixed | Adaptive, executor: Executor) -> CostModel:

@@ -15,9 +15,6 @@ from headway.network import Link
 from headway.tuner.candidates import WarmUp, all_plans, ratios_between
 from headway.tuner.policies import Policy, policy_of
 
-_WARM_UP_STEPS = 20
-"""Where entries that wait lose their momentum, early gradients, which change much, are sent nearly whole."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed:
@@ -105,8 +102,7 @@ class Adaptive:
         max_ratio: The largest share of entries to send, short of all of them.
         exchanges: The names of the exchanges to choose from; "dense" is always one of them. By default those whose
             description says so.
-        warm_up: Steps over which the least ratio falls from ``max_ratio`` to ``min_ratio``; 0 for none. By default 20,
-            or none with momentum correction, which needs none.
+        warm_up: Steps over which the least ratio falls from ``max_ratio`` to ``min_ratio``; 0 for none.
         interval: Steps between thorough control rounds, in which latency is measured well and gain curves are taken;
             more while nothing changes, fewer when something does. Brief ones are held every third step.
         journal: A file to which rank 0 writes its decisions, a line of JSON each.
@@ -123,7 +119,7 @@ class Adaptive:
     min_ratio: float = 0.001
     max_ratio: float = 0.1
     exchanges: tuple[str, ...] = field(default_factory=default_candidates)
-    warm_up: int | None = None
+    warm_up: int = 20
     interval: int = 10
     journal: Path | str | None = None
     seed: int = 0
@@ -142,7 +138,7 @@ class Adaptive:
         if not (isinstance(self.exchanges, tuple) and all(name in list(EXCHANGES) for name in self.exchanges)):
             raise ValueError(f"exchanges is {self.exchanges!r}, but must be some of {', '.join(EXCHANGES)}, in a tuple")
         for name, value, least in (
-            ("warm_up", 0 if self.warm_up is None else self.warm_up, 0),
+            ("warm_up", self.warm_up, 0),
             ("interval", self.interval, 1),
         ):
             if type(value) is not int or value < least:
@@ -157,11 +153,10 @@ class Adaptive:
         exchanges = dict.fromkeys(("dense", *self.exchanges))
         return all_plans(ratios_between(self.min_ratio, self.max_ratio), exchanges)
 
-    def least_ratios(self, *, is_corrected: bool) -> WarmUp:
-        """Return the least ratio at every step, with momentum correction or without."""
-        by_default = 0 if is_corrected else _WARM_UP_STEPS
-        num_steps = by_default if self.warm_up is None else self.warm_up
-        return WarmUp(min_ratio=self.min_ratio, max_ratio=self.max_ratio, num_steps=num_steps)
+    @property
+    def ratio_warm_up(self) -> WarmUp:
+        """The least ratio at every step."""
+        return WarmUp(min_ratio=self.min_ratio, max_ratio=self.max_ratio, num_steps=self.warm_up)
 
     @property
     def fingerprint(self) -> int:
