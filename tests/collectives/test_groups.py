@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import socket
+import time
 from datetime import timedelta
 
 import pytest
@@ -31,6 +32,31 @@ def patience_of_own_group() -> float:
 
 def test_once_connected_ranks_wait_longer_than_for_connecting(pool):
     assert pool.run(patience_of_own_group, num_ranks=2) == [60.0 + groups.GRACE_S] * 2
+
+
+def was_connected_when_others_went_on() -> bool:
+    """Rank 1 is slow to connect; had rank 0 gone on, and dropped its group, it would have failed rank 1."""
+    store, gloo = _get_process_group_store(dist.group.WORLD), dist.ProcessGroupGloo
+
+    def connect_slowly(*args: object) -> dist.ProcessGroupGloo:
+        made = gloo(*args)
+        time.sleep(0.3)
+        store.set("rank 1 is connected", "")
+        return made
+
+    if dist.get_rank() == 1:
+        dist.ProcessGroupGloo = connect_slowly
+    try:
+        group = make_gloo_group(dist.group.WORLD, 20.0)
+    finally:
+        dist.ProcessGroupGloo = gloo
+    was_connected = store.check(["rank 1 is connected"])
+    group.barrier().wait()
+    return was_connected
+
+
+def test_nobody_goes_on_before_all_are_connected(pool):
+    assert pool.run(was_connected_when_others_went_on, num_ranks=2) == [True, True]
 
 
 def connect_without(missing: int, patience_s: float, comes: bool) -> tuple[str, list[int], list[str]]:

@@ -62,15 +62,21 @@ def make_gloo_group(parent: dist.ProcessGroup, timeout_s: float) -> dist.Process
 
 
 def _connect(store: Store, parent: dist.ProcessGroup, timeout_s: float) -> dist.ProcessGroupGloo:
-    """Connect all ranks, once all of them are about to; until then nobody can tell a busy one from a lost one."""
+    """Connect all ranks, once all of them are about to; until then nobody can tell a busy one from a lost one.
+
+    Gloo lets a rank go as soon as its own connections stand. One that drops its group at once would fail others that
+    are still connecting, so all of them meet once more.
+    """
     rank, num_ranks = dist.get_rank(parent), dist.get_world_size(parent)
     names = dist.get_process_group_ranks(parent)
     store.set(_mark_of(rank), "")
     _wait_until_all_are_there(store, names, patience_of(parent))
     try:
-        return dist.ProcessGroupGloo(store, rank, num_ranks, timedelta(seconds=timeout_s))
+        made = dist.ProcessGroupGloo(store, rank, num_ranks, timedelta(seconds=timeout_s))
+        made.barrier().wait()
     except RuntimeError as error:
         raise HeadwayError(f"rank {names[rank]} cannot connect to all of {num_ranks} ranks: {error}") from error
+    return made
 
 
 def _wait_until_all_are_there(store: Store, names: list[int], patience_s: float) -> None:
