@@ -73,7 +73,7 @@ def _connect(store: Store, parent: dist.ProcessGroup, timeout_s: float) -> dist.
     _wait_until_all_are_there(store, names, patience_of(parent))
     try:
         made = dist.ProcessGroupGloo(store, rank, num_ranks, timedelta(seconds=timeout_s))
-        made.barrier().wait()
+        cast(dist.ProcessGroup, made).barrier().wait()
     except RuntimeError as error:
         raise HeadwayError(f"rank {names[rank]} cannot connect to all of {num_ranks} ranks: {error}") from error
     return made
