@@ -160,7 +160,7 @@ class Memory:
     ) -> Selection:
         """Add the gradient, take the exact top k of the sum out of the residual, and return it.
 
-        With momentum correction, the velocity of these entries is cleared.
+        With momentum correction, the velocity of these entries is masked.
 
         **Cost**: one pass over gradient and residual when the remembered threshold holds, three when it does not; two
         without one. Saving the residual for an undo adds a write of it to the pass.

@@ -1,4 +1,4 @@
-"""Entries of a dense buffer at given indices: gather, clear, scatter-add."""
+"""Entries of a dense buffer at given indices: gather, clear, scale, scatter-add."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ def clear(dense: Tensor, indices: Tensor) -> None:
         dense[indices.long()] = 0.0
     else:
         _clear(as_array(dense), _in_range(dense, indices))
+
+
+def scale(dense: Tensor, indices: Tensor, factor: float) -> None:
+    """Multiply ``dense[indices]``; the indices are distinct."""
+    _check(dense, indices)
+    if uses_torch(dense):
+        dense[indices.long()] *= factor
+    else:
+        _scale(as_array(dense), _in_range(dense, indices), np.float32(factor))
 
 
 def scatter_add(dense: Tensor, indices: Tensor, values: Tensor) -> None:
@@ -86,6 +95,12 @@ def _gather(dense: Any, indices: Any, out: Any) -> None:
 def _clear(dense: Any, indices: Any) -> None:
     for i in range(indices.size):
         dense[indices[i]] = np.float32(0)
+
+
+@kernel
+def _scale(dense: Any, indices: Any, factor: Any) -> None:
+    for i in range(indices.size):
+        dense[indices[i]] *= factor
 
 
 @kernel
