@@ -38,27 +38,33 @@ def test_fp16_rounds_to_nearest_and_saturates(name, numel, scale):
     np.testing.assert_array_equal(_round_trip(values, "fp16").numpy(), expected.astype(np.float16).astype(np.float32))
 
 
+CODED = pytest.mark.parametrize(("value_format", "block_size", "levels"), [("int8", 2048, 127), ("int4", 256, 7)])
+
+
 @pytest.mark.parametrize("numel", SIZES[1:])
 @pytest.mark.parametrize("scale", [1.0, 1e-36, 1e36])
-def test_int8_error_is_bounded_by_the_block(numel, scale):
+@CODED
+def test_the_error_of_a_code_is_bounded_by_the_block(numel, scale, value_format, block_size, levels):
     values = gaussian(numel) * scale
-    for start in range(0, numel, 2048):
-        block, arrived = values[start : start + 2048], _round_trip(values, "int8")[start : start + 2048]
-        assert (block - arrived).abs().max() <= block.abs().max() / 254 * 1.001
+    arrived = _round_trip(values, value_format)
+    for block, got in zip(values.split(block_size), arrived.split(block_size), strict=True):
+        assert (block - got).abs().max() <= block.abs().max() / (2 * levels) * 1.001
 
 
-def test_int8_marks_a_block_that_is_not_finite():
-    values = gaussian(5000)
-    values[2500] = torch.inf
-    arrived = _round_trip(values, "int8")
-    assert arrived[2048:4096].isnan().all()
-    assert arrived[:2048].isfinite().all()
-    assert arrived[4096:].isfinite().all()
+@CODED
+def test_a_code_marks_a_block_that_is_not_finite(value_format, block_size, levels):
+    values, start = gaussian(5000), 2048
+    values[start + 100] = torch.inf
+    arrived = _round_trip(values, value_format)
+    assert arrived[start : start + block_size].isnan().all()
+    assert arrived[:start].isfinite().all()
+    assert arrived[start + block_size :].isfinite().all()
 
 
-@pytest.mark.parametrize("scale", [1e-38, 1e-42])
-def test_int8_of_values_too_small_to_scale_is_zero(scale):
-    assert not _round_trip(gaussian(3000) * scale, "int8").any()
+@pytest.mark.parametrize("scale", [1e-39, 1e-42])
+@pytest.mark.parametrize("value_format", ["int8", "int4"])
+def test_values_too_small_to_scale_are_zero(scale, value_format):
+    assert not _round_trip(gaussian(3000) * scale, value_format).any()
 
 
 @pytest.mark.parametrize("value_format", VALUE_FORMATS)
@@ -91,5 +97,5 @@ def test_misplaced_or_mistyped_buffers_are_refused(value_format):
 
 
 def test_unknown_format_is_refused():
-    with pytest.raises(ValueError, match="'fp8', but must be one of fp32, fp16, int8"):
+    with pytest.raises(ValueError, match="'fp8', but must be one of fp32, fp16, int8, int4"):
         value_bytes(1, "fp8")

@@ -24,7 +24,7 @@ class MSTopK(TopK):
     halvings the entries between the bounds are practically equal.
 
     >>> MSTopK(0.01).num_bytes(1_000_000)
-    53924
+    50704
 
     Shi et al., Towards scalable distributed training of deep learning on public cloud clusters, 2021.
     """

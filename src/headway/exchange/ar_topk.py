@@ -24,7 +24,7 @@ class StarTopK(Exchange):
 
         G_j = g_j + residual_j;  I = top-k of G_w;  average = 1/N sum_j G_j at I;  residual_j = G_j but 0 at I
 
-    **Cost**: a broadcast of k indices (1.4 bytes each at 1%) and an all-reduce of k values; neither grows with N.
+    **Cost**: a broadcast of k indices (1.1 bytes each at 1%) and an all-reduce of k values; neither grows with N.
     Only w runs the selection, the others one addition. **Error**: fed back; a rank's own top-k that w did not
     choose stays in its residual.
 

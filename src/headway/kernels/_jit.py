@@ -1,4 +1,4 @@
-"""How a kernel is compiled, and the conversions that numba lacks: bit casts, and fp16 and bf16 to float32.
+"""How a kernel is compiled, and what numba lacks: bit casts, counting zero bits, and fp16 and bf16 to float32.
 
 Kernels see the half formats as bits. fp16 has 5 bits of exponent and 10 of mantissa; bf16 is the upper half of a
 float32.
@@ -46,6 +46,13 @@ def bits_float(_typing: Any, value: Any) -> Any:
     """Return the float32 with these 32 bits."""
     signature = types.float32(types.uint32)
     return signature, lambda _context, builder, _sig, args: builder.bitcast(args[0], ir.FloatType())
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def trailing_zeros(_typing: Any, value: Any) -> Any:
+    """Return the position of the lowest bit that is set in a uint32 above 0."""
+    signature = types.uint32(types.uint32)
+    return signature, lambda _context, builder, _sig, args: builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
 
 @kernel

@@ -91,11 +91,14 @@ def encode_values(values: Tensor, value_format: ValueFormat, out: Tensor) -> Non
         largest = torch.finfo(torch.float16).max
         _write(out, torch.where(overflowed, halves.sign() * largest, halves))
     else:
-        blocks = _in_blocks(values)
+        from headway.kernels.values import CODES
+
+        code = CODES[value_format]
+        blocks = _in_blocks(values, code.block)
         scales = _largest(blocks)
-        scales[scales < torch.finfo(torch.float32).tiny * 127] = 0.0
-        codes = (blocks * _inverse(127.0, scales)).round().nan_to_num(0.0).to(torch.int8)
-        _write(out, scales, _flat(codes, values.numel()))
+        scales[scales < torch.finfo(torch.float32).tiny * code.levels] = 0.0
+        codes = (blocks * _inverse(float(code.levels), scales)).round().nan_to_num(0.0).to(torch.int8)
+        _write(out, scales, _pack(_flat(codes, values.numel()).view(torch.uint8) & (1 << code.bits) - 1, code.bits))
 
 
 def decode_values(payload: Tensor, value_format: ValueFormat, out: Tensor) -> None:
@@ -105,34 +108,41 @@ def decode_values(payload: Tensor, value_format: ValueFormat, out: Tensor) -> No
     elif value_format == "fp16":
         out.copy_(payload.view(torch.float16)[: out.numel()])
     else:
-        scales, codes = _split_scales(payload, out.numel())
-        out.copy_(_flat(_in_blocks(codes[: out.numel()].view(torch.int8)) / 127 * scales, out.numel()))
+        from headway.kernels.values import CODES
+
+        code = CODES[value_format]
+        scales, packed = _split_scales(payload, out.numel(), code.block)
+        codes = _unpack(packed, code.bits)[: out.numel()].to(torch.int16)
+        signed = codes - ((codes & 1 << code.bits - 1) << 1)
+        out.copy_(_flat(_in_blocks(signed.to(torch.float32), code.block) / code.levels * scales, out.numel()))
 
 
 def encode_indices(indices: Tensor, layout: Layout, out: Tensor) -> None:
     """See ``indices.encode_indices``."""
-    wide = indices.long()
-    if layout.block:
-        counts = torch.bincount(wide // layout.block, minlength=layout.num_blocks)
-        wide = torch.cat([counts, wide % layout.block])
-    _write(out, wide.to(_words(layout)))
+    wide, num_low = indices.long(), layout.num_low_bits
+    low_bits = torch.empty(wide.numel(), num_low, dtype=torch.uint8, device=wide.device)
+    for bit in range(num_low):
+        low_bits[:, bit] = (wide >> bit) & 1
+    high_bits = torch.zeros(8 * (layout.num_bytes - layout.num_low_bytes), dtype=torch.uint8, device=wide.device)
+    high_bits[(wide >> num_low) + torch.arange(wide.numel(), device=wide.device)] = 1
+    out.zero_()
+    _write(out[: layout.num_low_bytes], _pack(low_bits.flatten(), 1))
+    _write(out[layout.num_low_bytes :], _pack(high_bits, 1))
 
 
 def decode_indices(message: Tensor, numel: int, layout: Layout, out: Tensor) -> None:
     """See ``indices.decode_indices``."""
-    words = message.view(_words(layout)).to(torch.int64)
-    if layout.block:
-        counts = words[: layout.num_blocks]
-        offsets = words[layout.num_blocks : layout.num_blocks + out.numel()]
-        if int(counts.sum()) != out.numel():
-            raise MessageError(f"the counts of the index blocks add up to {int(counts.sum())}, not to {out.numel()}")
-        if bool((offsets >= layout.block).any()):
-            raise MessageError(f"an offset is not below the length of its block, {layout.block}")
-        numbers = torch.arange(layout.num_blocks, device=message.device).repeat_interleave(counts)
-        words = numbers * layout.block + offsets
-    if out.numel() and (bool((words.diff() <= 0).any()) or int(words[-1]) >= numel or int(words[0]) < 0):
+    k, num_low = out.numel(), layout.num_low_bits
+    places = _unpack(message[layout.num_low_bytes :], 1).nonzero().flatten()
+    if places.numel() != k:
+        raise MessageError(f"the bitmap of the indices tells of {places.numel()}, not of {k}")
+    indices = (places - torch.arange(k, device=message.device)) << num_low
+    low_bits = _unpack(message[: layout.num_low_bytes], 1)[: k * num_low].view(k, num_low)
+    for bit in range(num_low):
+        indices |= low_bits[:, bit].long() << bit
+    if k and (bool((indices.diff() <= 0).any()) or int(indices[-1]) >= numel):
         raise MessageError(f"the indices do not ascend within [0, {numel})")
-    out.copy_(words)
+    out.copy_(indices)
 
 
 def quantize(x: Tensor, bits: int, key: int, step: float | None, out: Tensor) -> int:
@@ -198,8 +208,7 @@ def dequantize(message: Tensor, bits: int, step: float | None, out: Tensor) -> N
         scales, packed = _split_scales(message, out.numel())
     else:
         packed, scales = message, torch.tensor(step, dtype=torch.float32, device=out.device) * half_range
-    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=out.device)
-    codes = (packed.unsqueeze(1) >> shifts).bitwise_and((1 << bits) - 1).flatten()[: out.numel()]
+    codes = _unpack(packed, bits)[: out.numel()]
     out.copy_(_flat((_in_blocks(codes.to(torch.float32)) - zero) / half_range * scales, out.numel()))
 
 
@@ -218,17 +227,17 @@ def _write(out: Tensor, *sections: Tensor) -> None:
         at += num_bytes
 
 
-def _in_blocks(flat: Tensor) -> Tensor:
-    """Return rows of 2048, the last one filled up with zeros."""
-    return torch.nn.functional.pad(flat, (0, -flat.numel() % _BLOCK)).view(-1, _BLOCK)
+def _in_blocks(flat: Tensor, block: int = _BLOCK) -> Tensor:
+    """Return rows of the size of a block, the last one filled up with zeros."""
+    return torch.nn.functional.pad(flat, (0, -flat.numel() % block)).view(-1, block)
 
 
 def _flat(blocks: Tensor, numel: int) -> Tensor:
     return blocks.flatten()[:numel]
 
 
-def _split_scales(payload: Tensor, numel: int) -> tuple[Tensor, Tensor]:
-    num_scale_bytes = 4 * -(-numel // _BLOCK)
+def _split_scales(payload: Tensor, numel: int, block: int = _BLOCK) -> tuple[Tensor, Tensor]:
+    num_scale_bytes = 4 * -(-numel // block)
     return payload[:num_scale_bytes].view(torch.float32).unsqueeze(1), payload[num_scale_bytes:]
 
 
@@ -242,10 +251,6 @@ def _inverse(numerator: float, scales: Tensor) -> Tensor:
     return torch.where(scales > 0, numerator / scales, 0.0)
 
 
-def _words(layout: Layout) -> torch.dtype:
-    return {1: torch.uint8, 2: torch.uint16, 4: torch.int32}[layout.dtype.itemsize]
-
-
 def _grid(bits: int) -> tuple[float, float]:
     return (0.5, 0.5) if bits == 1 else (float(1 << (bits - 1)), float((1 << (bits - 1)) - 1))
 
@@ -254,6 +259,11 @@ def _pack(codes: Tensor, bits: int) -> Tensor:
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
     padded = torch.nn.functional.pad(codes, (0, -codes.numel() % (8 // bits)))
     return (padded.view(-1, 8 // bits) << shifts).sum(1, dtype=torch.int32).to(torch.uint8)
+
+
+def _unpack(packed: Tensor, bits: int) -> Tensor:
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=packed.device)
+    return (packed.unsqueeze(1) >> shifts).bitwise_and((1 << bits) - 1).flatten()
 
 
 def _units(key: int, blocks: Tensor) -> Tensor:

@@ -5,14 +5,17 @@
 | fp32 | 4 k | none |
 | fp16 | 2 k, padded to a multiple of 4 | half a unit in the last of 11 bits; finite values saturate at 65504 |
 | int8 | k + 4 ceil(k / 2048), padded | at most 1/254 of the largest magnitude in its block of 2048 |
+| int4 | k / 2 + 4 ceil(k / 256), padded | at most 1/14 of the largest magnitude in its block of 256 |
 
-Inf and NaN are preserved in fp32 and fp16. An int8 block that contains one decodes to NaN throughout, so that overflow
-is still detected.
+Inf and NaN are preserved in fp32 and fp16. A block of codes (int8, int4) that contains one decodes to NaN throughout,
+so that overflow is still detected.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -32,26 +35,45 @@ from headway.kernels.arrays import (
     uses_torch,
 )
 
-ValueFormat = Literal["fp32", "fp16", "int8"]
+ValueFormat = Literal["fp32", "fp16", "int8", "int4"]
 VALUE_FORMATS: tuple[ValueFormat, ...] = get_args(ValueFormat)
 
-_LEVELS = np.float32(127)
-_SMALLEST_SCALE = SMALLEST_NORMAL * _LEVELS
-"""Below it, 127 / scale overflows: the block is sent as zeros."""
+
+class Code(NamedTuple):
+    """Integers from -levels to levels, relative to the largest magnitude of a block."""
+
+    bits: int
+    block: int
+
+    @property
+    def levels(self) -> int:
+        """The largest integer."""
+        return (1 << (self.bits - 1)) - 1
+
+    def num_scale_bytes(self, k: int) -> int:
+        """Return the bytes of the scales of k values, which come before their codes."""
+        return 4 * -(-k // self.block)
+
+    def num_bytes(self, k: int) -> int:
+        """Return the bytes of k values, with their scales."""
+        return padded(self.num_scale_bytes(k) + -(-k * self.bits // 8))
+
+
+CODES: Mapping[str, Code] = MappingProxyType({"int8": Code(8, SCALE_BLOCK), "int4": Code(4, 256)})
 
 
 def value_bytes(k: int, value_format: ValueFormat) -> int:
     """Return the length of k values on the wire, a multiple of 4.
 
     >>> [value_bytes(1000, name) for name in VALUE_FORMATS]
-    [4000, 2000, 1004]
+    [4000, 2000, 1004, 516]
     """
     if value_format == "fp32":
         return 4 * k
     if value_format == "fp16":
         return padded(2 * k)
-    if value_format == "int8":
-        return padded(k + 4 * -(-k // SCALE_BLOCK))
+    if value_format in CODES:
+        return CODES[value_format].num_bytes(k)
     raise ValueError(f"value format is {value_format!r}, but must be one of {', '.join(VALUE_FORMATS)}")
 
 
@@ -69,7 +91,12 @@ def encode_values(values: Tensor, value_format: ValueFormat, *, out: Tensor) -> 
         out.view(torch.float16)[:k].copy_(values)
         _saturate(as_array(values), as_array(out).view(np.uint16))
     else:
-        _encode_int8(as_array(values), *_int8_parts(as_array(out), k))
+        code = CODES[value_format]
+        scales, packed = _parts(out, code, k)
+        codes = packed.view(np.int8) if code.bits == 8 else np.empty(k, np.int8)
+        _encode(as_array(values), scales, codes, np.float32(code.levels), code.block)
+        if code.bits == 4:
+            _pack(codes, packed)
 
 
 def decode_values(payload: Tensor, k: int, value_format: ValueFormat, *, out: Tensor) -> None:
@@ -90,12 +117,16 @@ def decode_values(payload: Tensor, k: int, value_format: ValueFormat, *, out: Te
     elif value_format == "fp16":
         out.copy_(payload.view(torch.float16)[:k])
     else:
-        _decode_int8(*_int8_parts(as_array(payload), k), as_array(out))
+        code = CODES[value_format]
+        scales, packed = _parts(payload, code, k)
+        codes = packed.view(np.int8) if code.bits == 8 else _unpacked(packed, k)
+        _decode(scales, codes, np.float32(code.levels), code.block, as_array(out))
 
 
-def _int8_parts(payload: Any, k: int) -> tuple[Any, Any]:
-    num_scale_bytes = 4 * -(-k // SCALE_BLOCK)
-    return payload[:num_scale_bytes].view(np.float32), payload[num_scale_bytes : num_scale_bytes + k].view(np.int8)
+def _parts(payload: Tensor, code: Code, k: int) -> tuple[Any, Any]:
+    """Return the scales and the bytes of the codes."""
+    raw, start = as_array(payload), code.num_scale_bytes(k)
+    return raw[:start].view(np.float32), raw[start : start + -(-k * code.bits // 8)]
 
 
 @kernel
@@ -116,16 +147,16 @@ def largest_magnitude(block: Any) -> Any:
 
 
 @kernel
-def _encode_int8(values: Any, scales: Any, codes: Any) -> None:
+def _encode(values: Any, scales: Any, codes: Any, levels: Any, block_size: int) -> None:
     for number in range(scales.size):
-        block = values[number * SCALE_BLOCK : (number + 1) * SCALE_BLOCK]
-        target = codes[number * SCALE_BLOCK : (number + 1) * SCALE_BLOCK]
+        block = values[number * block_size : (number + 1) * block_size]
+        target = codes[number * block_size : (number + 1) * block_size]
         scale = largest_magnitude(block)
-        if scale < _SMALLEST_SCALE:
+        if scale < SMALLEST_NORMAL * levels:  # levels / scale would overflow: the block is sent as zeros
             scale = np.float32(0)
         scales[number] = scale
         if scale > 0:
-            inverse = _LEVELS / scale
+            inverse = levels / scale
             for i in range(block.size):
                 target[i] = np.int8(np.rint(block[i] * inverse))
         else:
@@ -133,6 +164,24 @@ def _encode_int8(values: Any, scales: Any, codes: Any) -> None:
 
 
 @kernel
-def _decode_int8(scales: Any, codes: Any, out: Any) -> None:
+def _decode(scales: Any, codes: Any, levels: Any, block_size: int, out: Any) -> None:
     for i in range(codes.size):
-        out[i] = np.float32(codes[i]) / _LEVELS * scales[i // SCALE_BLOCK]
+        out[i] = np.float32(codes[i]) / levels * scales[i // block_size]
+
+
+@kernel
+def _pack(codes: Any, packed: Any) -> None:
+    """Write two codes a byte, the first one in the lower half."""
+    for i in range(codes.size // 2):
+        packed[i] = (codes[2 * i] & 15) | ((codes[2 * i + 1] & 15) << 4)
+    if codes.size % 2:
+        packed[codes.size // 2] = codes[codes.size - 1] & 15
+
+
+@kernel
+def _unpacked(packed: Any, k: int) -> Any:
+    codes = np.empty(k, np.int8)
+    for i in range(k):
+        code = (packed[i // 2] >> (4 * (i % 2))) & 15
+        codes[i] = code - ((code & 8) << 1)
+    return codes
