@@ -51,8 +51,17 @@ def test_the_error_of_a_code_is_bounded_by_the_block(numel, scale, value_format,
         assert (block - got).abs().max() <= block.abs().max() / (2 * levels) * 1.001
 
 
-@CODED
-def test_a_code_marks_a_block_that_is_not_finite(value_format, block_size, levels):
+@pytest.mark.parametrize("numel", SIZES[1:])
+def test_signs_come_with_the_mean_magnitude_of_their_block(numel):
+    values = gaussian(numel)
+    arrived = _round_trip(values, "sign")
+    for block, got in zip(values.split(256), arrived.split(256), strict=True):
+        assert torch.equal(got.sign(), block.sign())
+        torch.testing.assert_close(got.abs(), block.abs().mean().expand_as(got))
+
+
+@pytest.mark.parametrize(("value_format", "block_size"), [("int8", 2048), ("int4", 256), ("sign", 256)])
+def test_a_code_marks_a_block_that_is_not_finite(value_format, block_size):
     values, start = gaussian(5000), 2048
     values[start + 100] = torch.inf
     arrived = _round_trip(values, value_format)
@@ -97,5 +106,5 @@ def test_misplaced_or_mistyped_buffers_are_refused(value_format):
 
 
 def test_unknown_format_is_refused():
-    with pytest.raises(ValueError, match="'fp8', but must be one of fp32, fp16, int8, int4"):
+    with pytest.raises(ValueError, match="'fp8', but must be one of fp32, fp16, int8, int4, sign"):
         value_bytes(1, "fp8")

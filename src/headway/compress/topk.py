@@ -32,7 +32,7 @@ class TopK(Compressor):
         sent = top-k of G,  G = g + residual
 
     **Cost**: one pass over gradient and residual (see `headway.kernels.Memory`); about 1.1 bytes an index at 1% and
-    4, 2, 1 or half a byte a value. **Error**: a contraction, |G - sent|² <= (1 - k/numel) |G|².
+    4 bytes to one bit a value. **Error**: a contraction, |G - sent|² <= (1 - k/numel) |G|².
 
     >>> TopK(0.01).num_bytes(1_000_000)
     50704

@@ -25,7 +25,7 @@ class Plan:
         ratio: The share of entries to send, c in (0, 1]; ignored by exchanges that send every entry.
         algorithm: The algorithm of the collective that moves the values; "auto" is the cheapest on the link in force.
         broadcast: The algorithm of the broadcast of indices, for exchanges that have one.
-        values: The value format on the wire: "fp32", "fp16", "int8" or "int4", where the exchange supports it.
+        values: The value format on the wire: "fp32", "fp16", "int8", "int4" or "sign", where the exchange supports it.
         fusion: "bucket" exchanges each bucket on its own, "step" all buckets of a step in one; "auto" is the cheaper.
         bits: The bit width, for exchanges that send codes.
     """

@@ -95,10 +95,13 @@ def encode_values(values: Tensor, value_format: ValueFormat, out: Tensor) -> Non
 
         code = CODES[value_format]
         blocks = _in_blocks(values, code.block)
-        scales = _largest(blocks)
-        scales[scales < torch.finfo(torch.float32).tiny * code.levels] = 0.0
-        codes = (blocks * _inverse(float(code.levels), scales)).round().nan_to_num(0.0).to(torch.int8)
-        _write(out, scales, _pack(_flat(codes, values.numel()).view(torch.uint8) & (1 << code.bits) - 1, code.bits))
+        if code.bits == 1:
+            scales, codes = _mean_magnitudes(values, code.block), blocks >= 0
+        else:
+            scales = _largest(blocks)
+            scales[scales < torch.finfo(torch.float32).tiny * code.levels] = 0.0
+            codes = (blocks * _inverse(float(code.levels), scales)).round().nan_to_num(0.0) + code.levels
+        _write(out, scales, _pack(_flat(codes, values.numel()).to(torch.uint8), code.bits))
 
 
 def decode_values(payload: Tensor, value_format: ValueFormat, out: Tensor) -> None:
@@ -112,9 +115,9 @@ def decode_values(payload: Tensor, value_format: ValueFormat, out: Tensor) -> No
 
         code = CODES[value_format]
         scales, packed = _split_scales(payload, out.numel(), code.block)
-        codes = _unpack(packed, code.bits)[: out.numel()].to(torch.int16)
-        signed = codes - ((codes & 1 << code.bits - 1) << 1)
-        out.copy_(_flat(_in_blocks(signed.to(torch.float32), code.block) / code.levels * scales, out.numel()))
+        codes = _unpack(packed, code.bits)[: out.numel()].to(torch.float32)
+        shares = 2 * codes - 1 if code.bits == 1 else (codes - code.levels) / code.levels
+        out.copy_(_flat(_in_blocks(shares, code.block) * scales, out.numel()))
 
 
 def encode_indices(indices: Tensor, layout: Layout, out: Tensor) -> None:
@@ -194,11 +197,7 @@ def rounding_error(x: Tensor, bits: int) -> tuple[float, float, float]:
 def quantize_sign(x: Tensor, out: Tensor) -> None:
     """See ``quantizers.quantize_sign``."""
     flat = x.detach().reshape(-1).to(torch.float32)
-    blocks = _in_blocks(flat)
-    lengths = _in_blocks(torch.ones_like(flat)).sum(1, dtype=torch.float64, keepdim=True)
-    means = (blocks.abs().sum(1, dtype=torch.float64, keepdim=True) / lengths).to(torch.float32)
-    scales = torch.where(_largest(blocks).isnan(), torch.nan, means)
-    _write(out, scales, _pack((flat >= 0).to(torch.uint8), 1))
+    _write(out, _mean_magnitudes(flat, _BLOCK), _pack((flat >= 0).to(torch.uint8), 1))
 
 
 def dequantize(message: Tensor, bits: int, step: float | None, out: Tensor) -> None:
@@ -245,6 +244,14 @@ def _largest(blocks: Tensor) -> Tensor:
     """Return max |x| of each row, NaN where an entry is not finite."""
     largest = blocks.abs().amax(1, keepdim=True)
     return torch.where(largest.isfinite(), largest, torch.nan)
+
+
+def _mean_magnitudes(flat: Tensor, block: int) -> Tensor:
+    """Return the mean of |x| in each block, NaN where an entry is not finite."""
+    blocks = _in_blocks(flat, block)
+    lengths = _in_blocks(torch.ones_like(flat), block).sum(1, dtype=torch.float64, keepdim=True)
+    means = (blocks.abs().sum(1, dtype=torch.float64, keepdim=True) / lengths).to(torch.float32)
+    return torch.where(_largest(blocks).isnan(), torch.nan, means)
 
 
 def _inverse(numerator: float, scales: Tensor) -> Tensor:

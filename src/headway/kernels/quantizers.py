@@ -26,7 +26,7 @@ from torch import Tensor
 
 from headway.errors import MessageError
 from headway.kernels import device
-from headway.kernels._jit import kernel, reassociating
+from headway.kernels._jit import kernel
 from headway.kernels._threads import chunks, run
 from headway.kernels.arrays import SCALE_BLOCK as BLOCK
 from headway.kernels.arrays import (
@@ -38,8 +38,8 @@ from headway.kernels.arrays import (
     padded,
     uses_torch,
 )
+from headway.kernels.blocks import largest_magnitude, mean_magnitude, pack, unpack
 from headway.kernels.noise import MASK_64, block_key, unit
-from headway.kernels.values import largest_magnitude
 
 BITS = (8, 4, 2, 1)
 
@@ -153,48 +153,6 @@ def _of_part(part: slice, bits: int, scales: Any, codes: Any) -> tuple[int, Any,
 
 
 @kernel
-def _pack(codes: Any, bits: int, packed: Any) -> None:
-    """Fill ``packed``, the first code in the lowest bits; written out, so that the loops vectorise."""
-    num_bytes = codes.size * bits // 8
-    if bits == 4:
-        for i in range(num_bytes):
-            packed[i] = codes[2 * i] | (codes[2 * i + 1] << 4)
-    elif bits == 2:
-        for i in range(num_bytes):
-            packed[i] = codes[4 * i] | (codes[4 * i + 1] << 2) | (codes[4 * i + 2] << 4) | (codes[4 * i + 3] << 6)
-    else:
-        for i in range(num_bytes):
-            low = codes[8 * i] | (codes[8 * i + 1] << 1) | (codes[8 * i + 2] << 2) | (codes[8 * i + 3] << 3)
-            high = codes[8 * i + 4] | (codes[8 * i + 5] << 1) | (codes[8 * i + 6] << 2) | (codes[8 * i + 7] << 3)
-            packed[i] = low | (high << 4)
-    if num_bytes < packed.size:
-        last = 0
-        for i in range(num_bytes * 8 // bits, codes.size):
-            last |= codes[i] << ((i * bits) % 8)
-        packed[num_bytes] = last
-
-
-@kernel
-def _unpack(packed: Any, bits: int, codes: Any) -> None:
-    """Undo ``_pack``."""
-    num_bytes = codes.size * bits // 8
-    if bits == 4:
-        for i in range(num_bytes):
-            codes[2 * i] = packed[i] & 15
-            codes[2 * i + 1] = packed[i] >> 4
-    elif bits == 2:
-        for i in range(num_bytes):
-            for j in range(4):
-                codes[4 * i + j] = (packed[i] >> (2 * j)) & 3
-    else:
-        for i in range(num_bytes):
-            for j in range(8):
-                codes[8 * i + j] = (packed[i] >> j) & 1
-    for i in range(num_bytes * 8 // bits, codes.size):
-        codes[i] = (packed[num_bytes] >> ((i * bits) % 8)) & ((1 << bits) - 1)
-
-
-@kernel
 def grid_zero(bits: int) -> Any:
     """Return the code of zero; a half where zero is between two codes."""
     return np.float32(0.5) if bits == 1 else np.float32(1 << (bits - 1))
@@ -253,16 +211,8 @@ def _quantize(x: Any, bits: int, key: Any, first_block: int, fixed: Any, scales:
         else:  # all zero, or not finite: only the scale matters
             codes[:] = np.uint8(grid_zero(bits))
         if bits < 8:
-            _pack(codes, bits, target)
+            pack(codes, bits, target)
     return saturated
-
-
-@reassociating
-def _mean_magnitude(block: Any) -> Any:
-    total = 0.0
-    for i in range(block.size):
-        total += np.float64(abs(block[i]))
-    return np.float32(total / block.size)
 
 
 @kernel
@@ -270,10 +220,10 @@ def _quantize_sign(x: Any, scales: Any, packed: Any) -> None:
     codes = np.empty(BLOCK, np.uint8)
     for number in range(scales.size):
         block = x[number * BLOCK : (number + 1) * BLOCK]
-        scales[number] = np.float32(np.nan) if np.isnan(largest_magnitude(block)) else _mean_magnitude(block)
+        scales[number] = mean_magnitude(block)
         for i in range(block.size):
             codes[i] = block[i] >= 0
-        _pack(codes[: block.size], 1, packed[number * BLOCK // 8 : (number + 1) * BLOCK // 8])
+        pack(codes[: block.size], 1, packed[number * BLOCK // 8 : (number + 1) * BLOCK // 8])
 
 
 @kernel
@@ -285,7 +235,7 @@ def _dequantize(scales: Any, packed: Any, bits: int, fixed: Any, out: Any) -> No
         source = packed[number * BLOCK * bits // 8 : (number + 1) * BLOCK * bits // 8]
         codes = source if bits == 8 else buffer[: block.size]
         if bits < 8:
-            _unpack(source, bits, codes)
+            unpack(source, bits, codes)
         scale = fixed * levels if fixed > 0 else scales[number]
         for i in range(block.size):
             block[i] = (np.float32(codes[i]) - zero) / levels * scale

@@ -18,9 +18,9 @@ from headway.kernels._jit import kernel, reassociating, widened
 from headway.kernels._threads import chunks, run
 from headway.kernels.arrays import SCALE_BLOCK as BLOCK
 from headway.kernels.arrays import SMALLEST_NORMAL, flat_raw, uses_torch
+from headway.kernels.blocks import largest_magnitude
 from headway.kernels.feedback import energy_of
 from headway.kernels.quantizers import check_bits, grid_zero, half_range
-from headway.kernels.values import largest_magnitude
 
 
 def rounding_gain(x: Tensor, bits: int) -> float:

@@ -6,9 +6,10 @@
 | fp16 | 2 k, padded to a multiple of 4 | half a unit in the last of 11 bits; finite values saturate at 65504 |
 | int8 | k + 4 ceil(k / 2048), padded | at most 1/254 of the largest magnitude in its block of 2048 |
 | int4 | k / 2 + 4 ceil(k / 256), padded | at most 1/14 of the largest magnitude in its block of 256 |
+| sign | k / 8 + 4 ceil(k / 256), padded | its distance from the mean magnitude of its block of 256 |
 
-Inf and NaN are preserved in fp32 and fp16. A block of codes (int8, int4) that contains one decodes to NaN throughout,
-so that overflow is still detected.
+Inf and NaN are preserved in fp32 and fp16. A block of codes (int8, int4, sign) that contains one decodes to NaN
+throughout, so that overflow is still detected.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from headway.errors import MessageError
 from headway.kernels import device
-from headway.kernels._jit import HALF_INF_BITS, HALF_MAGNITUDE, bits_float, float_bits, kernel
+from headway.kernels._jit import HALF_INF_BITS, HALF_MAGNITUDE, float_bits, kernel
 from headway.kernels._lanes import INF_KEY, KEY_MASK
 from headway.kernels.arrays import (
     SCALE_BLOCK,
@@ -34,20 +35,24 @@ from headway.kernels.arrays import (
     padded,
     uses_torch,
 )
+from headway.kernels.blocks import largest_magnitude, mean_magnitude, pack, unpack
 
-ValueFormat = Literal["fp32", "fp16", "int8", "int4"]
+ValueFormat = Literal["fp32", "fp16", "int8", "int4", "sign"]
 VALUE_FORMATS: tuple[ValueFormat, ...] = get_args(ValueFormat)
 
 
 class Code(NamedTuple):
-    """Integers from -levels to levels, relative to the largest magnitude of a block."""
+    """Integers from 0 for -levels to 2 levels for +levels, relative to the largest magnitude of a block.
+
+    One bit is 0 for negative values and 1 for all others, and the block has its mean magnitude.
+    """
 
     bits: int
     block: int
 
     @property
     def levels(self) -> int:
-        """The largest integer."""
+        """How many steps there are from zero to the largest magnitude."""
         return (1 << (self.bits - 1)) - 1
 
     def num_scale_bytes(self, k: int) -> int:
@@ -59,14 +64,14 @@ class Code(NamedTuple):
         return padded(self.num_scale_bytes(k) + -(-k * self.bits // 8))
 
 
-CODES: Mapping[str, Code] = MappingProxyType({"int8": Code(8, SCALE_BLOCK), "int4": Code(4, 256)})
+CODES: Mapping[str, Code] = MappingProxyType({"int8": Code(8, SCALE_BLOCK), "int4": Code(4, 256), "sign": Code(1, 256)})
 
 
 def value_bytes(k: int, value_format: ValueFormat) -> int:
     """Return the length of k values on the wire, a multiple of 4.
 
     >>> [value_bytes(1000, name) for name in VALUE_FORMATS]
-    [4000, 2000, 1004, 516]
+    [4000, 2000, 1004, 516, 144]
     """
     if value_format == "fp32":
         return 4 * k
@@ -93,10 +98,13 @@ def encode_values(values: Tensor, value_format: ValueFormat, *, out: Tensor) -> 
     else:
         code = CODES[value_format]
         scales, packed = _parts(out, code, k)
-        codes = packed.view(np.int8) if code.bits == 8 else np.empty(k, np.int8)
-        _encode(as_array(values), scales, codes, np.float32(code.levels), code.block)
-        if code.bits == 4:
-            _pack(codes, packed)
+        codes = packed if code.bits == 8 else np.empty(k, np.uint8)
+        if code.bits == 1:
+            _encode_signs(as_array(values), scales, codes, code.block)
+        else:
+            _encode(as_array(values), scales, codes, np.float32(code.levels), code.block)
+        if code.bits < 8:
+            pack(codes, code.bits, packed)
 
 
 def decode_values(payload: Tensor, k: int, value_format: ValueFormat, *, out: Tensor) -> None:
@@ -119,8 +127,13 @@ def decode_values(payload: Tensor, k: int, value_format: ValueFormat, *, out: Te
     else:
         code = CODES[value_format]
         scales, packed = _parts(payload, code, k)
-        codes = packed.view(np.int8) if code.bits == 8 else _unpacked(packed, k)
-        _decode(scales, codes, np.float32(code.levels), code.block, as_array(out))
+        codes = packed if code.bits == 8 else np.empty(k, np.uint8)
+        if code.bits < 8:
+            unpack(packed, code.bits, codes)
+        if code.bits == 1:
+            _decode_signs(scales, codes, code.block, as_array(out))
+        else:
+            _decode(scales, codes, np.float32(code.levels), code.block, as_array(out))
 
 
 def _parts(payload: Tensor, code: Code, k: int) -> tuple[Any, Any]:
@@ -138,15 +151,6 @@ def _saturate(values: Any, halves: Any) -> None:
 
 
 @kernel
-def largest_magnitude(block: Any) -> Any:
-    """Return max |x|, or NaN if any entry is Inf or NaN."""
-    largest = np.uint32(0)
-    for i in range(block.size):
-        largest = max(largest, float_bits(block[i]) & KEY_MASK)
-    return np.float32(np.nan) if largest >= INF_KEY else bits_float(np.uint32(largest))
-
-
-@kernel
 def _encode(values: Any, scales: Any, codes: Any, levels: Any, block_size: int) -> None:
     for number in range(scales.size):
         block = values[number * block_size : (number + 1) * block_size]
@@ -158,30 +162,27 @@ def _encode(values: Any, scales: Any, codes: Any, levels: Any, block_size: int) 
         if scale > 0:
             inverse = levels / scale
             for i in range(block.size):
-                target[i] = np.int8(np.rint(block[i] * inverse))
+                target[i] = np.uint8(np.rint(block[i] * inverse) + levels)
         else:
-            target[:] = 0
+            target[:] = np.uint8(levels)
 
 
 @kernel
 def _decode(scales: Any, codes: Any, levels: Any, block_size: int, out: Any) -> None:
     for i in range(codes.size):
-        out[i] = np.float32(codes[i]) / levels * scales[i // block_size]
+        out[i] = (np.float32(codes[i]) - levels) / levels * scales[i // block_size]
 
 
 @kernel
-def _pack(codes: Any, packed: Any) -> None:
-    """Write two codes a byte, the first one in the lower half."""
-    for i in range(codes.size // 2):
-        packed[i] = (codes[2 * i] & 15) | ((codes[2 * i + 1] & 15) << 4)
-    if codes.size % 2:
-        packed[codes.size // 2] = codes[codes.size - 1] & 15
+def _encode_signs(values: Any, scales: Any, codes: Any, block_size: int) -> None:
+    for number in range(scales.size):
+        scales[number] = mean_magnitude(values[number * block_size : (number + 1) * block_size])
+    for i in range(values.size):
+        codes[i] = values[i] >= 0
 
 
 @kernel
-def _unpacked(packed: Any, k: int) -> Any:
-    codes = np.empty(k, np.int8)
-    for i in range(k):
-        code = (packed[i // 2] >> (4 * (i % 2))) & 15
-        codes[i] = code - ((code & 8) << 1)
-    return codes
+def _decode_signs(scales: Any, codes: Any, block_size: int, out: Any) -> None:
+    for i in range(codes.size):
+        scale = scales[i // block_size]
+        out[i] = scale if codes[i] else -scale

@@ -30,7 +30,8 @@ def warm_up() -> None:
     x = torch.linspace(-1.0, 1.0, 3000)
     for dtype in _GRADIENT_DTYPES:
         memory = Memory(x.numel())
-        for _ in range(2):  # without a remembered threshold, and with one
+        for _ in range(2):  # without a remembered threshold, and with one that holds
+            memory.residual.zero_()
             memory.select(x.to(dtype), 30)
         memory.accumulate(x.to(dtype))
         memory.accumulate_with_gain_curves(x.to(dtype))
@@ -42,11 +43,10 @@ def warm_up() -> None:
         decode_values(selection.payload, 30, value_format, out=selection.values)
         memory.take(selection.indices)
     memory.select(torch.zeros_like(x), x.numel())
-    for k in (1, 30, 1000):  # plain indices, words, bytes
-        indices = select_topk(x, k)
-        message = torch.empty(index_bytes(x.numel(), k), dtype=torch.uint8)
-        encode_indices(indices, x.numel(), out=message)
-        scatter_add(x.clone(), decode_indices(message, x.numel(), k), torch.zeros(k))
+    indices = select_topk(x, 30)
+    message = torch.empty(index_bytes(x.numel(), 30), dtype=torch.uint8)
+    encode_indices(indices, x.numel(), out=message)
+    scatter_add(x.clone(), decode_indices(message, x.numel(), 30), torch.zeros(30))
     for step in (None, 0.1):
         message = torch.empty(quantized_bytes(x.numel(), 1, step=step), dtype=torch.uint8)
         quantize(x, 1, noise_key(0, 0, 0), step=step, out=message)

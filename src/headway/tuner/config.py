@@ -29,7 +29,7 @@ class Fixed:
             "recursive_doubling", "one_shot".
         broadcast: How the indices of "star_topk" and "var_topk" are broadcast: "auto", "native", "tree",
             "scatter_gather", "chain", "one_shot", "two_shot".
-        values: The value format on the wire: "fp32", "fp16", "int8" or "int4".
+        values: The value format on the wire: "fp32", "fp16", "int8", "int4" or "sign".
         fusion: "bucket" (each on its own), "step" (all buckets of a step in one exchange) or "auto".
         bits: The bit width of "quantized": 8 or 4.
         link: The network, by which "auto" is decided. If not given, it is measured when the hook is made, and followed
