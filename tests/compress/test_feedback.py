@@ -21,13 +21,16 @@ from headway.compress import (
     gain_of,
 )
 from headway.errors import MessageError
-from headway.kernels import noise_key
+from headway.kernels import VALUE_FORMATS, noise_key
+from tests.kernels.data import gaussian
 
 COMPRESSORS = {
     "topk": lambda shape: TopK(0.05),
     "topk all": lambda shape: TopK(1.0),
     "topk fp16": lambda shape: TopK(0.05, "fp16"),
     "topk int8": lambda shape: TopK(0.05, "int8"),
+    "topk int4": lambda shape: TopK(0.05, "int4"),
+    "topk sign": lambda shape: TopK(0.05, "sign"),
     "layerwise": lambda shape: LayerwiseTopK(0.05, shape=shape),
     "layerwise fp16": lambda shape: LayerwiseTopK(0.05, "fp16", shape=shape),
     "mstopk": lambda shape: MSTopK(0.05),
@@ -158,6 +161,17 @@ def test_huge_finite_gradients_are_finite():
         compressed = ErrorFeedback(compressor).compress(torch.full((100,), 1e30), BucketMemory(Shape((100,))), 1)
         assert compressed.is_finite
         assert 0.4 < compressed.gain <= 1
+
+
+@pytest.mark.parametrize("value_format", VALUE_FORMATS)
+@pytest.mark.parametrize("shape", [None, Shape((400, 600))], ids=["whole", "by layer"])
+def test_gains_count_what_values_lose_to_rounding(value_format, shape):
+    """Heavy tails, where signs lose much."""
+    memory = BucketMemory(Shape((400, 600)))
+    g = gaussian(1000) ** 5
+    compressor = TopK(0.1, value_format) if shape is None else LayerwiseTopK(0.1, value_format, shape=shape)
+    gain = ErrorFeedback(compressor).compress(g.clone(), memory, 0).gain
+    assert gain == pytest.approx(1 - float(memory.residual.square().sum() / g.square().sum()), abs=1e-5)
 
 
 def test_a_gain_of_nothing_is_one_and_of_inf_unknown():

@@ -76,7 +76,7 @@ class Equations:
         self.v += m * self.u + g if self.options.get("nesterov") else self.u
         indices = select_topk(self.v, -(-self.v.numel() * 5 // 100)).long()
         sent = torch.zeros_like(self.v).index_copy(0, indices, self.v[indices])
-        self.u[indices] = self.v[indices] = 0
+        self.v[indices] = 0  # at 5%, u is not masked
         dist.all_reduce(sent)
         update = torch.split(sent * (self.options["lr"] / dist.get_world_size()), self.numels)
         with torch.no_grad():

@@ -16,9 +16,9 @@ def test_decisions_are_explained_in_words_and_in_the_log(tmp_path):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["words"] for line in lines] == [decision.words for decision in run.ranks[0].decisions]
     fall = next(line for line in lines if line["cause"] == "bandwidth")
-    assert fall["words"].startswith("step 33: bandwidth fell from 1e+03 to 40 Mbps: ")
+    assert fall["words"].startswith("step 33: bandwidth fell from 1e+03 to 10 Mbps: ")
     assert " -> " in fall["words"]
-    assert fall["link"] == {"latency_s": 0.001, "bandwidth_bps": 4e7}
+    assert fall["link"] == {"latency_s": 0.001, "bandwidth_bps": 1e7}
     assert len(fall["gain_curve"]) == 41
     chosen = {key: fall["plan"][key] for key in ("exchange", "ratio", "algorithm", "values", "fusion")}
     assert any(chosen.items() <= option.items() for option in fall["front"])

@@ -40,8 +40,8 @@ from headway.tuner import (
 )
 
 GOOD = Link(latency_s=0.001, bandwidth_bps=1e9)
-NARROW = Link(latency_s=0.001, bandwidth_bps=4e7)
-FAR = Link(latency_s=0.05, bandwidth_bps=4e7)
+NARROW = Link(latency_s=0.001, bandwidth_bps=1e7)
+FAR = Link(latency_s=0.05, bandwidth_bps=1e7)
 SHAPES = (Shape((1_000_000,)), Shape((663_370,)))
 ARRIVALS_S = (0.0, 0.02)
 EXCHANGES = ("dense", "allgather_topk", "star_topk", "var_topk", "quantized")

@@ -29,16 +29,21 @@ class Compressed(NamedTuple):
         return not math.isnan(self.gain)
 
 
+class Taken(NamedTuple):
+    """What a message has taken out of a memory."""
+
+    values: Tensor
+    """Entries of G, before rounding to a value format; Inf and NaN are among them if there are any in G."""
+    lost: Tensor
+    """What the value format has rounded away, which is back in the memory; empty if that is nothing."""
+
+
 @runtime_checkable
 class FusedCompressor(Protocol):
     """A compressor that adds the gradient, selects and clears in one pass over the memory."""
 
-    def take(self, gradient: Tensor | None, memory: BucketMemory, *, out: Tensor, undo: Tensor | None = None) -> Tensor:
-        """Add the gradient to the memory, move a message out of it, and return the values that were sent.
-
-        They are entries of G, before rounding to a value format; Inf and NaN are among them if there are any in G. For
-        the arguments see `ErrorFeedback.compress`.
-        """
+    def take(self, gradient: Tensor | None, memory: BucketMemory, *, out: Tensor, undo: Tensor | None = None) -> Taken:
+        """Add the gradient to the memory, and move a message out of it: see `ErrorFeedback.compress`."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,8 @@ class ErrorFeedback:
         num_bytes = self.compressor.num_bytes(memory.shape.numel)
         message = torch.empty(num_bytes, dtype=torch.uint8, device=memory.residual.device)
         if isinstance(self.compressor, FusedCompressor):
-            sent = self.compressor.take(gradient, memory, out=message, undo=undo)
-            return Compressed(message, gain_of(sent, memory.residual))
+            taken = self.compressor.take(gradient, memory, out=message, undo=undo)
+            return Compressed(message, gain_of(taken.values, memory.residual, taken.lost))
         memory.whole.accumulate(gradient, undo=undo)
         energy = math.nan if memory.whole.has_nonfinite else energy_of(memory.residual)
         self._take_generic(memory, key, message)
@@ -91,16 +96,23 @@ def energy_of(x: Tensor) -> float:
     return float(x.double().square().sum()) if bool(x.isfinite().all()) else math.nan
 
 
-def gain_of(sent: Tensor, residual: Tensor) -> float:
+def gain_of(sent: Tensor, residual: Tensor, lost: Tensor | None = None) -> float:
     """Return 1 - |residual|² / |G|² after entries of G have left the residual; NaN if Inf or NaN was sent.
 
-    What a value format rounded away counts as if G had it besides, which makes no difference to be seen.
+    Args:
+        sent: The entries.
+        residual: What is left of G.
+        lost: What a value format rounded away, if that is in the residual too; G did not have it besides.
 
     >>> gain_of(torch.tensor([3.0]), torch.tensor([4.0, 0.0]))
     0.36
+    >>> gain_of(torch.tensor([3.0]), torch.tensor([4.0, 1.0]), lost=torch.tensor([1.0]))
+    0.32
     """
     sent_energy, rest = energy_of(sent), energy_of(residual)
-    return sent_energy / (sent_energy + rest) if sent_energy + rest != 0 else 1.0
+    lost_energy = 0.0 if lost is None else energy_of(lost)
+    energy = sent_energy + rest - lost_energy
+    return (sent_energy - lost_energy) / energy if energy != 0 else 1.0
 
 
 def _gain(energy: float, residual: Tensor) -> float:

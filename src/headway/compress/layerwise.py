@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headway.compress.base import Compressor
+from headway.compress.feedback import Taken
 from headway.compress.memory import BucketMemory, Shape
 from headway.compress.topk import TopK
 from headway.kernels import ValueFormat
@@ -55,12 +56,11 @@ class LayerwiseTopK(Compressor):
         for part, section in zip(self.shape.split(out), self._sections(message), strict=True):
             self._topk.add(section, key, out=part)
 
-    def take(self, gradient: Tensor | None, memory: BucketMemory, *, out: Tensor, undo: Tensor | None = None) -> Tensor:
+    def take(self, gradient: Tensor | None, memory: BucketMemory, *, out: Tensor, undo: Tensor | None = None) -> Taken:
         """Take the top k of each tensor, each in one pass over its memory."""
         parts = zip(self._split(gradient), memory.layers, self._sections(out), self._split(undo), strict=True)
-        return torch.cat(
-            [self._topk.take_from(part, layer, out=section, undo=saved) for part, layer, section, saved in parts]
-        )
+        taken = [self._topk.take_from(part, layer, out=section, undo=saved) for part, layer, section, saved in parts]
+        return Taken(*map(torch.cat, zip(*taken, strict=True)))
 
     def _split(self, flat: Tensor | None) -> Sequence[Tensor | None]:
         return [None] * len(self.shape.numels) if flat is None else self.shape.split(flat.reshape(-1))

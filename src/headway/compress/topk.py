@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headway.compress.base import Compressor, check_ratio, wanted_entries
+from headway.compress.feedback import Taken
 from headway.compress.memory import BucketMemory
 from headway.errors import MessageError
 from headway.kernels import (
@@ -74,18 +75,18 @@ class TopK(Compressor):
         decode_values(message[num_index_bytes:], k, self.values, out=decoded)
         scatter_add(out, indices, decoded)
 
-    def take(self, gradient: Tensor | None, memory: BucketMemory, *, out: Tensor, undo: Tensor | None = None) -> Tensor:
+    def take(self, gradient: Tensor | None, memory: BucketMemory, *, out: Tensor, undo: Tensor | None = None) -> Taken:
         """Add the gradient to the memory and move its top k into a message, in one pass over the memory."""
         return self.take_from(gradient, memory.whole, out=out, undo=undo)
 
-    def take_from(self, gradient: Tensor | None, memory: Memory, *, out: Tensor, undo: Tensor | None = None) -> Tensor:
-        """Add a gradient to a memory of its size and move the top k into a message; return the values sent."""
+    def take_from(self, gradient: Tensor | None, memory: Memory, *, out: Tensor, undo: Tensor | None = None) -> Taken:
+        """Add a gradient to a memory of its size and move the top k into a message."""
         numel = memory.residual.numel()
         selection = self._select(gradient, memory, wanted_entries(self.ratio, numel), undo)
         num_index_bytes = index_bytes(numel, selection.indices.numel())
         encode_indices(selection.indices, numel, out=out[:num_index_bytes])
         out[num_index_bytes:] = selection.payload
-        return selection.values
+        return Taken(selection.values, selection.lost)
 
     def _select(self, gradient: Tensor | None, memory: Memory, k: int, undo: Tensor | None) -> Selection:
         return memory.select(gradient, k, value_format=self.values, undo=undo)

@@ -43,6 +43,8 @@ class Selection(NamedTuple):
     """The entries of G at those indices, float32, before rounding to the value format."""
     payload: Tensor
     """The values in their value format: the bytes for the wire."""
+    lost: Tensor
+    """What the value format has rounded away, which is back in the residual; empty with fp32."""
 
 
 class Memory:
@@ -173,7 +175,7 @@ class Memory:
         """
         indices, taken = self._extract(gradient, k, value_format, undo)
         self._mask(indices)
-        return Selection(indices, taken, self._encode(indices, taken, value_format))
+        return Selection(indices, taken, *self._encode(indices, taken, value_format))
 
     def peek(self, gradient: Tensor | None, k: int, *, undo: Tensor | None = None) -> Selection:
         """Add the gradient, and return the exact top k of the sum, which stays in the residual, but for Inf and NaN.
@@ -184,7 +186,7 @@ class Memory:
         finite = taken.clone()
         device.drop_nonfinite(finite)
         scatter.scatter_add(self.residual, indices, finite)
-        return Selection(indices, taken, taken.view(torch.uint8))
+        return Selection(indices, taken, taken.view(torch.uint8), taken[:0])
 
     def _extract(
         self, gradient: Tensor | None, k: int, value_format: ValueFormat, undo: Tensor | None
@@ -213,7 +215,7 @@ class Memory:
         self._mask(indices)
         if self.has_nonfinite:
             self.drop_nonfinite()
-        return Selection(indices, taken, self._encode(indices, taken, value_format))
+        return Selection(indices, taken, *self._encode(indices, taken, value_format))
 
     def drop_nonfinite(self) -> None:
         """Set Inf and NaN in the residual to zero."""
@@ -306,10 +308,10 @@ class Memory:
         )
         return self._buffers.pick_counted(residual, parts, counts, k, clear=True)
 
-    def _encode(self, indices: Tensor, taken: Tensor, value_format: ValueFormat) -> Tensor:
-        """Return the values in their format; leave what it rounds away in the residual."""
+    def _encode(self, indices: Tensor, taken: Tensor, value_format: ValueFormat) -> tuple[Tensor, Tensor]:
+        """Return the values in their format, and what it rounds away, which is left in the residual."""
         if value_format == "fp32":
-            return taken.view(torch.uint8)
+            return taken.view(torch.uint8), taken[:0]
         k, num_bytes = taken.numel(), values.value_bytes(taken.numel(), value_format)
         if self._error.numel() < k:
             self._error = torch.empty(k, device=taken.device)
@@ -322,4 +324,4 @@ class Memory:
         torch.sub(taken, error, out=error)
         device.drop_nonfinite(error)
         scatter.scatter_add(self.residual, indices, error)
-        return payload
+        return payload, error

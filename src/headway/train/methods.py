@@ -91,7 +91,7 @@ class WithDDP:
         self._group = group
         options = _KEEP_BUFFERS if config is None else {}
         self.module: nn.Module = DistributedDataParallel(model, process_group=group, **options)
-        self._hook = None if config is None else attach(self.module, config)
+        self._hook = None if config is None else attach(self.module, config, optimizer=optimizer)
         self._traffic = PlainTraffic(model, dist.get_world_size(group))
         self.handle: Counted = self._hook or self._traffic
 

@@ -34,7 +34,7 @@ class Balanced:
     """
 
     patience: float = 0.15
-    corrected_patience: float = 0.06
+    corrected_patience: float = 0.02
     floor: float = 0.01
 
     def __call__(self, front: Front) -> Floats:
