@@ -69,6 +69,7 @@ def test_a_name_that_is_taken_is_rejected():
         ({"name": "two words"}, "must be an identifier"),
         ({"collectives": ()}, "at least one collective"),
         ({"value_formats": ()}, "one value format"),
+        ({"tuned_formats": ("int8",)}, "not among its value_formats"),
         ({"hue": 2.0}, "the hue of x is 2.0"),
         ({"gain_factor": 0.0}, "the gain_factor of x is 0.0"),
     ],

@@ -40,6 +40,7 @@ class Description:
         summary: One sentence for help texts.
         collectives: The collectives of a run, in order; the last one moves the values.
         value_formats: The formats in which values can be sent.
+        tuned_formats: Those of them that the tuner chooses from; by default all.
         bits: The bit widths to choose from, where entries are sent as codes.
         uses_ratio: Whether it sends a share of the entries, given by the plan's ratio.
         keeps_memory: Whether something of every gradient stays in the residual.
@@ -59,6 +60,7 @@ class Description:
     summary: str
     collectives: tuple[Collective, ...]
     value_formats: tuple[ValueFormat, ...] = ("fp32",)
+    tuned_formats: tuple[ValueFormat, ...] = ()
     bits: tuple[int, ...] = ()
     uses_ratio: bool = True
     keeps_memory: bool = True
@@ -75,6 +77,8 @@ class Description:
             raise ValueError(f"the name of an exchange is {self.name!r}, but must be an identifier")
         if not (self.collectives and self.value_formats):
             raise ValueError(f"{self.name} must have at least one collective and one value format")
+        if not set(self.tuned_formats) <= set(self.value_formats):
+            raise ValueError(f"{self.name} has tuned_formats that are not among its value_formats")
         if not (self.hue is None or 0 <= self.hue <= 1):
             raise ValueError(f"the hue of {self.name} is {self.hue}, but must be from 0 to 1, or None for grey")
         if not 0 < self.gain_factor <= 1:

@@ -37,7 +37,7 @@ def ratios_between(min_ratio: float, max_ratio: float) -> Sequence[float]:
 
 
 def all_plans(ratios: Sequence[float], exchanges: Iterable[str] | None = None) -> list[Plan]:
-    """Return every exchange at every ratio, in every value format, by every algorithm, fused or not.
+    """Return every exchange at every ratio, in every format to choose from, by every algorithm, fused or not.
 
     The order is always the same, so that ranks can name a plan by its number.
 
@@ -58,7 +58,8 @@ def _forms(exchange: str, ratios: Sequence[float]) -> Iterator[tuple[float, Valu
     default, description = Plan(exchange=exchange), EXCHANGES[exchange].description
     for ratio in ratios if description.uses_ratio else [default.ratio]:
         for bits in description.bits or [default.bits]:
-            yield from ((ratio, values, bits) for values in description.value_formats)
+            for values in description.tuned_formats or description.value_formats:
+                yield ratio, values, bits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,7 +112,7 @@ class Adaptive:
         debug: Whether to compare what ranks do before each collective; by default only if ``HEADWAY_DEBUG=1``.
 
     >>> len(Adaptive(exchanges=("allgather_topk",)).plans)
-    1082
+    662
     """
 
     policy: str | Policy = "balanced"
