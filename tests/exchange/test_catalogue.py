@@ -234,7 +234,7 @@ def tampered() -> str:
 
         def spoil(message, algorithm):
             messages = gather(message, algorithm)
-            messages[1, 0] = 255
+            messages[1] = 0  # no indices
             return messages
 
         executor.all_gather = spoil
