@@ -32,10 +32,10 @@ def _as_somebody_else(*args):
 
 @pytest.mark.skipif(not possible.may_make_user_namespaces(), reason="this kernel allows no user namespaces")
 def test_hosts_talk_without_root(script):
-    result = _as_somebody_else("-m", "headway", "emulate", "-n", "2", "--latency", "15ms", "--", *script("ping"))
+    result = _as_somebody_else("-m", "headway", "emulate", "-n", "2", "--latency", "15ms", "--", *script("ping", 30))
     assert result.returncode == 0, result.stderr
     (line,) = result.stdout.splitlines()
-    assert 15 <= float(line.split()[-1]) < 22
+    assert 15 <= float(line.split()[-1]) < 30  # the shortest of many
 
 
 def test_it_is_really_somebody_else():

@@ -1,4 +1,4 @@
-"""Rank 1 sends 5 MB to rank 0, which prints the shortest one-way time in ms of pings meanwhile."""
+"""Rank 1 sends 500 kB to rank 0, which prints the shortest one-way time in ms of pings meanwhile."""
 
 import os
 import threading
@@ -6,7 +6,7 @@ import time
 
 from peers import accept, connect
 
-NUM_BYTES, PING_PORT, BULK_PORT = 5_000_000, 5005, 5006
+NUM_BYTES, PING_PORT, BULK_PORT = 500_000, 5005, 5006
 
 
 def receive(bulk, has_begun):
