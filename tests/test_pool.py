@@ -57,7 +57,8 @@ def _return_a_lock() -> object:
     return threading.Lock()
 
 
-def test_the_failure_is_reported_though_others_wait_for_it():
+def test_the_failure_is_reported_though_others_wait_for_it(monkeypatch):
+    monkeypatch.setattr("tests.pool._GRACE_S", 0.2)
     with Pool(size=2) as small, pytest.raises(RankFailed, match=r"rank 1[\s\S]*meant to fail"):
         small.run(_fail_while_others_wait, 1)
 
@@ -75,7 +76,7 @@ def test_more_ranks_than_workers_is_refused(pool):
 def test_silence_and_death_are_reported_and_survived():
     with Pool(size=2) as small:
         with pytest.raises(RankTimedOut, match=r"ranks \[1\]"):
-            small.run(_sleep_on, 1, 30.0, timeout_s=1.0)
+            small.run(_sleep_on, 1, 30.0, timeout_s=3.0)
         with pytest.raises(RankFailed, match="died"):
             small.run(_die_on, 0)
         assert small.run(_sum_of_ranks) == [1.0, 1.0]

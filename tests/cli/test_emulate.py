@@ -113,20 +113,27 @@ class TestRun:
         """The live line and the phases are on the terminal; what workers print belongs to standard output."""
         scenario, output = tmp_path / "two.toml", tmp_path / "out.txt"
         scenario.write_text(
-            "[[phases]]\nat='0s'\nlatency='1ms'\n[[phases]]\nat='1s'\nlatency='9ms'\nbandwidth='5mbps'\n"
+            "[[phases]]\nat='0s'\nlatency='1ms'\n[[phases]]\nat='200ms'\nlatency='9ms'\nbandwidth='5mbps'\n"
         )
-        code = "import time; print('x' * 300); time.sleep(1.5)"
+        is_shown = tmp_path / "shown"
+        code = (
+            "import os, sys, time; print('x' * 300, flush=True)\n"
+            f"while not os.path.exists({str(is_shown)!r}): time.sleep(0.02)"
+        )
         command = [*HEADWAY, "emulate", "-n", "2", "--scenario", str(scenario), "--", sys.executable, "-c", code]
         ours, terminal = pty.openpty()
         with output.open("w") as file:
-            subprocess.run(command, stdout=file, stderr=terminal, timeout=60, check=True)
+            process = subprocess.Popen(command, stdout=file, stderr=terminal)
         os.close(terminal)
         shown = b""
         with contextlib.suppress(OSError):  # the end of a terminal
             while part := os.read(ours, 65536):
                 shown += part
+                if b"two phase 2 of 2, 9 ms, 5 Mbps" in shown:
+                    is_shown.touch()
         os.close(ours)
-        assert "two phase 2 of 2, 9 ms, 5 Mbps" in shown.decode()
+        assert process.wait(60) == 0
+        assert is_shown.exists()
         assert sorted(output.read_text().splitlines()) == [f"[{rank}] {'x' * 300}" for rank in (0, 1)]
 
     def test_a_reader_that_leaves_early_ends_the_run(self):

@@ -104,7 +104,11 @@ def disagree_unnoticed() -> str:
 
 
 def test_without_debug_mode_ranks_that_disagree_run_into_the_deadline(pool):
-    for message in pool.run(disagree_unnoticed, num_ranks=2):
+    """Both at the same time, or one that came late learns from the other."""
+    given_up = "the other ranks have given up waiting for this one"
+    messages = [message for message in pool.run(disagree_unnoticed, num_ranks=2) if not message.startswith(given_up)]
+    assert messages
+    for message in messages:
         assert message.startswith("no answer from rank")
         assert f" within {PATIENCE_S:g} s" in message
         assert "HEADWAY_DEBUG=1 shows whether ranks disagree" in message
@@ -140,13 +144,14 @@ def busy_rank(algorithm: str) -> tuple[float, list[str]]:
 
     def note(record: logging.LogRecord) -> None:
         said.append(record.getMessage())
-        store.set("logged", "")
+        if " for rank 1 in " in said[-1]:
+            store.set("logged", "")
 
     handler = logging.Handler()
     handler.emit = note
     logging.getLogger("headway").addHandler(handler)
     try:
-        with Executor(timeout_s=3) as executor:
+        with Executor(timeout_s=20) as executor:
             if executor.rank == 1:
                 store.wait(["logged"])
             return executor.all_reduce(torch.ones(3), algorithm)[0].item(), said
@@ -159,8 +164,8 @@ def busy_rank(algorithm: str) -> tuple[float, list[str]]:
 def test_a_rank_that_is_busy_is_waited_for_and_the_log_says_so(pool, algorithm):
     sums, logs = zip(*pool.run(busy_rank, algorithm, num_ranks=3), strict=True)
     assert sums == (3.0,) * 3
-    assert logs[1] == []
-    lines = logs[0] + logs[2]
+    assert not any(" for rank 1 in " in line for line in logs[1])
+    lines = [line for line in logs[0] + logs[2] if " for rank 1 in " in line]  # others may be held up, too
     assert lines
     for line in lines:
         assert re.match(r"rank [02] has waited \d+ s for rank 1 in all_reduce by", line)
@@ -169,7 +174,7 @@ def test_a_rank_that_is_busy_is_waited_for_and_the_log_says_so(pool, algorithm):
 
 def half_debug() -> str:
     try:
-        Executor(timeout_s=5, debug=dist.get_rank() == 0)
+        Executor(timeout_s=20, debug=dist.get_rank() == 0)
     except ValueError as error:
         return str(error)
     return "nothing was noticed"
@@ -187,7 +192,7 @@ def fail_before_the_first_call() -> tuple[int, ...] | str:
     if dist.get_rank() == 1:
         calls._check_same_debug = fail
     try:
-        Executor(timeout_s=1)
+        Executor(timeout_s=4)
     except PeerLost as error:
         return error.ranks
     except ZeroDivisionError:

@@ -24,8 +24,8 @@ class Clock:
         return time.perf_counter() + self.ahead_s
 
 
-def run_control_rounds(late_rank: int, num_pings: int = 4) -> tuple[list[float], RankReports | None]:
-    """Clocks are hours apart, and one rank comes late."""
+def run_control_rounds(late_rank: int, num_pings: int = 4) -> tuple[list[float], list[RankReports]]:
+    """Clocks are hours apart, and one rank comes late, twice."""
     with Executor(timeout_s=20) as executor:
         control_round_module.time = Clock(3600.0 * executor.rank)
         received: list[RankReports] = []
@@ -35,14 +35,14 @@ def run_control_rounds(late_rank: int, num_pings: int = 4) -> tuple[list[float],
             return reports.reports.sum(dim=0) + 0.5
 
         try:
-            for is_last in (False, False, True):
-                if is_last and executor.rank == late_rank:
+            for is_late in (False, True, True):
+                if is_late and executor.rank == late_rank:
                     time.sleep(LATE_S)
                 report = torch.tensor([1.0, executor.rank], dtype=torch.float64)
                 answer = executor.control_round(report, 2, decide, num_pings=num_pings)
         finally:
             control_round_module.time = time
-        return answer.tolist(), received[-1] if received else None
+        return answer.tolist(), received[1:]
 
 
 @pytest.mark.parametrize("late_rank", [0, 1])
@@ -50,12 +50,15 @@ def test_rank_0_gets_all_reports_and_all_ranks_its_answer_whatever_clocks_say(po
     """Neither clocks nor a late rank count as latency."""
     answers, received = zip(*pool.run(run_control_rounds, late_rank, num_ranks=3), strict=True)
     assert answers == ([3.5, 3.5],) * 3
-    reports, *others = received
-    assert others == [None, None]
-    assert reports.reports.tolist() == [[1, 0], [1, 1], [1, 2]]
-    assert reports.latencies_s[0] == reports.offsets_s[0] == 0
-    assert all(0 < latency_s < LATE_S / 2 for latency_s in reports.latencies_s[1:])
-    assert reports.offsets_s == pytest.approx([0, 3600, 7200], abs=LATE_S / 2)
+    late, *others = received
+    assert others == [[], []]
+    for reports in late:
+        assert reports.reports.tolist() == [[1, 0], [1, 1], [1, 2]]
+        assert reports.latencies_s[0] == reports.offsets_s[0] == 0
+    for rank in (1, 2):  # in one round a rank may have been held up by others of this machine
+        latency_s, offset_s = min((reports.latencies_s[rank], reports.offsets_s[rank]) for reports in late)
+        assert 0 < latency_s < LATE_S / 2
+        assert offset_s == pytest.approx(3600 * rank, abs=LATE_S / 2)
 
 
 def run_alone() -> float:
@@ -69,7 +72,7 @@ def test_one_rank_alone(pool):
 
 
 def fail_to_decide() -> str:
-    with Executor(timeout_s=3) as executor:
+    with Executor(timeout_s=20) as executor:
         try:
             executor.control_round(torch.zeros(1, dtype=torch.float64), 1, lambda _reports: 1 / 0)
         except ZeroDivisionError:
@@ -83,7 +86,7 @@ def test_no_rank_waits_for_one_that_failed_to_decide(pool):
     assert pool.run(fail_to_decide, num_ranks=3) == ["cannot decide", "PeerLost", "PeerLost"]
 
 
-def run_with_a_far_rank() -> tuple[list[float], list[int]] | None:
+def run_with_a_far_rank() -> list[RankReports]:
     """Rank 1 always replies late: the ranks read after it must not seem as far."""
     with Executor(timeout_s=20) as executor:
         follow = control_round_module.ControlRound._follow
@@ -97,7 +100,7 @@ def run_with_a_far_rank() -> tuple[list[float], list[int]] | None:
             control_round_module.ControlRound._follow = far
         received: list[RankReports] = []
         try:
-            for _ in range(2):  # the first shows who is near
+            for _ in range(3):  # the first shows who is near
                 executor.control_round(
                     torch.zeros(1, dtype=torch.float64),
                     1,
@@ -105,11 +108,13 @@ def run_with_a_far_rank() -> tuple[list[float], list[int]] | None:
                 )
         finally:
             control_round_module.ControlRound._follow = follow
-        return (received[-1].latencies_s, received[-1].median_latency_s) if received else None
+        return received[1:]
 
 
 def test_replies_of_near_ranks_are_read_first(pool):
-    latencies_s, median_s = pool.run(run_with_a_far_rank, num_ranks=4)[0]
-    assert latencies_s[1] > LATE_S / 3
-    assert max(latencies_s[2:]) < LATE_S / 3
-    assert median_s == sorted(latencies_s[1:])[1]
+    received = pool.run(run_with_a_far_rank, num_ranks=4)[0]
+    nearest_s = [min(each) for each in zip(*(reports.latencies_s for reports in received), strict=True)]
+    assert nearest_s[1] > LATE_S / 3
+    assert max(nearest_s[2:]) < LATE_S / 3  # in one round a rank may have been held up
+    for reports in received:
+        assert reports.median_latency_s == sorted(reports.latencies_s[1:])[1]

@@ -62,7 +62,7 @@ def test_rate_is_that_of_the_slowest_part_and_traffic_and_load_are_measured(scri
         monkeypatch.setattr("headway.lab.results.SATURATED_LOAD", 1e-6)
         with pytest.warns(SaturationWarning, match="times show the relay rather than the network"):
             second = lab.run(script("bulk", 1.1e6), timeout_s=60)
-    assert _number(lines, "Mbps") < 40  # what waited for a relay that was held up comes at once
+    assert _number(lines, "Mbps") < 20
     assert was_saturated or _number(lines, "at best") > 10
     assert 3e6 < counters.num_bytes[1, 0] < 3.4e6
     assert counters.num_packets[0, 1] > 0
@@ -76,7 +76,7 @@ def test_rate_is_that_of_the_slowest_part_and_traffic_and_load_are_measured(scri
 def test_a_pair_may_be_slower_one_way(script):
     slow = PairRule(sources=(1,), targets=(0,), link=LinkSpec(bandwidth_bps=1e7))
     with Lab(2, Scenario(link=LinkSpec(bandwidth_bps=1e9), pairs=(slow,))) as lab:
-        assert _number(_run(lab, script("bulk", 1.8e6)), "Mbps") < 40
+        assert _number(_run(lab, script("bulk", 8e5)), "Mbps") < 10
 
 
 def test_a_transfer_survives_loss_and_the_loss_is_counted(script):

@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import sys
-import threading
 import time
 
 import pytest
@@ -65,26 +64,24 @@ def test_an_interrupt_reaches_workers_which_may_end_in_order(tmp_path):
 import pathlib, signal, time
 here = pathlib.Path({str(tmp_path)!r})
 def finish(*_):
-    time.sleep(0.5)
+    time.sleep(0.2)
     (here / "finished").touch()
     raise SystemExit(0)
 signal.signal(signal.SIGINT, finish)
 (here / "ready").touch()
 time.sleep(60)
 """
-    main = threading.main_thread().ident
+    has_asked = []
 
     def interrupt_when_ready() -> None:
-        deadline = time.monotonic() + 20
-        while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        signal.pthread_kill(main, signal.SIGINT)
+        if (tmp_path / "ready").exists() and not has_asked:
+            has_asked.append(True)
+            signal.raise_signal(signal.SIGINT)
 
-    asker = threading.Thread(target=interrupt_when_ready)
-    asker.start()
     with pytest.raises(KeyboardInterrupt):
-        run_on_loopback(1, python(code), grace_s=0.0, interrupt_grace_s=20.0)
-    asker.join()
+        run_on_loopback(
+            1, python(code), grace_s=0.0, interrupt_grace_s=20.0, on_progress=interrupt_when_ready, timeout_s=60
+        )
     assert (tmp_path / "finished").exists()
 
 

@@ -52,7 +52,7 @@ def fail(*_: object) -> torch.Tensor:
 
 
 def fail_in_a_round() -> str:
-    transport = BackgroundTransport(Executor(timeout_s=3), patience_s=20)
+    transport = BackgroundTransport(Executor(timeout_s=20), patience_s=20)
     try:
         transport.start(request_of(1.0, decide=fail))
         transport.end_step()
