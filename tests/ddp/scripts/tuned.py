@@ -1,7 +1,11 @@
-"""Trains on emulated hosts with a plan that is chosen live; rank 0 prints the plan of each step, and the decisions."""
+"""Trains on emulated hosts with a plan that is chosen live; rank 0 prints the decisions and what each step sent.
+
+tuned.py STEPS_PER_PHASE MOST_STEPS: stays in the second phase until less is sent than at the end of the first.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -14,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import headway
 from headway.lab import Control
 
-num_steps = int(sys.argv[1])
+phase_steps, most_steps = int(sys.argv[1]), int(sys.argv[2])
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 torch.manual_seed(0)
@@ -24,19 +28,27 @@ handle = headway.attach(model, config)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 control = Control()
 generator = torch.Generator().manual_seed(dist.get_rank())
-for step in range(num_steps):
-    control.step(step)
+sent: dict[int, int] = {}
+for step in range(most_steps):
+    control.step(min(step, phase_steps))
     inputs = torch.randn(8, 2000, generator=generator)
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(inputs), inputs[:, :10].argmax(dim=1)).backward()
     optimizer.step()
-total = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-everyone = [torch.empty_like(total) for _ in range(dist.get_world_size())]
-dist.all_gather(everyone, total)
+    for record in handle.records:
+        sent[record.step] = sum(each.wire_bytes for each in handle.records if each.step == record.step)
+    is_known = any(each.cause == "bandwidth" and each.step > phase_steps for each in handle.history)
+    is_over = torch.tensor([float(is_known and sent[max(sent)] < 0.7 * sent[phase_steps - 1])])
+    dist.broadcast(is_over, 0)
+    if is_over:
+        break
+parameters = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+digest = torch.tensor(list(hashlib.sha256(parameters.numpy().tobytes()).digest()))
+everyone = [torch.empty_like(digest) for _ in range(dist.get_world_size())]
+dist.all_gather(everyone, digest)
 if dist.get_rank() == 0:
-    equal = all(torch.equal(total, other) for other in everyone)
+    equal = all(torch.equal(digest, other) for other in everyone)
     decisions = [{"step": each.step, "cause": each.cause, "words": each.words} for each in handle.history]
-    records = [[record.step, record.exchange, record.ratio, record.wire_bytes] for record in handle.records]
-    print(json.dumps({"equal": equal, "decisions": decisions, "records": records}), flush=True)
+    print(json.dumps({"equal": equal, "decisions": decisions, "sent": list(sent.items())}), flush=True)
 dist.barrier()
 os._exit(0)
