@@ -1,14 +1,18 @@
 import gc
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
 from headway.kernels import warm_up
+from tests import forked
 from tests.pool import Pool
 
 TIERS = ("pool", "lab")
+SCRIPTS = Path(__file__).with_name("scripts")
 
 settings.register_profile("headway", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("headway")
@@ -27,6 +31,26 @@ def pool() -> Iterator[Pool]:
     """The persistent gloo workers; every test that asks for them shares them."""
     with Pool(size=9) as workers:
         yield workers
+
+
+def make_program(path: Path, script: str, environment: str = "") -> str:
+    """Write a program that runs a script in a forked process which has loaded torch; return its path."""
+    path.write_text(f'#!/bin/sh\n{environment} exec {shlex.join(forked.command(SCRIPTS / script))} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def forked_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program to put in the place of `sys.executable`."""
+    return make_program(tmp_path_factory.mktemp("bin") / "python", "python.py")
+
+
+@pytest.fixture(scope="session")
+def forked_torchrun(tmp_path_factory: pytest.TempPathFactory, forked_python: str) -> str:
+    """A program to put in the place of ``torchrun``: it, and all that it starts, need not import torch."""
+    path = tmp_path_factory.mktemp("bin") / "torchrun"
+    return make_program(path, "torchrun.py", f"PYTHON_EXEC={shlex.quote(forked_python)}")
 
 
 @pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"])

@@ -13,18 +13,21 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headway import cli
 from headway.cli import app
 from headway.cli import emulate as emulate_module
 from headway.lab import possible
+from tests import forked
 
 HEADWAY = [sys.executable, "-m", "headway"]
+COMMAND_LINE = Path(cli.__file__).parent.parent / "__main__.py"
 needs_lab = [pytest.mark.lab, pytest.mark.skipif(possible.missing() is not None, reason=str(possible.missing()))]
 
 
 def _emulate(*args, timeout=60, **options):
-    return subprocess.run(
-        [*HEADWAY, "emulate", *map(str, args)], capture_output=True, text=True, timeout=timeout, **options
-    )
+    """Run it forked, without the seconds that importing takes; some tests start it as users do."""
+    command = forked.command(COMMAND_LINE, "emulate", *map(str, args))
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
 
 
 def _is_running(pid):
@@ -120,7 +123,8 @@ class TestRun:
             "import os, sys, time; print('x' * 300, flush=True)\n"
             f"while not os.path.exists({str(is_shown)!r}): time.sleep(0.02)"
         )
-        command = [*HEADWAY, "emulate", "-n", "2", "--scenario", str(scenario), "--", sys.executable, "-c", code]
+        arguments = ("emulate", "-n", "2", "--scenario", str(scenario), "--", sys.executable, "-c", code)
+        command = forked.command(COMMAND_LINE, *arguments)
         ours, terminal = pty.openpty()
         with output.open("w") as file:
             process = subprocess.Popen(command, stdout=file, stderr=terminal)

@@ -93,9 +93,9 @@ def _num_steps(folder: Path) -> int:
     return path.read_text().count('"event":"step"') if path.exists() else 0
 
 
-def test_under_torchrun_it_joins_the_ranks(tmp_path):
+def test_under_torchrun_it_joins_the_ranks(tmp_path, forked_torchrun):
     folder = tmp_path / "run"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    launcher = [forked_torchrun, "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     command = [*launcher, "--rdzv-endpoint", "localhost:0", "-m", "headway", "train", *SMALL, "--method", "dense"]
     found = subprocess.run(
         [*command, "--steps", "5", "--json", "--output", str(folder)],

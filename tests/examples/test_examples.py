@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,8 @@ def check(printed: str, *, least_saved: float) -> None:
     assert least_saved < float(saved) < 100
 
 
-def test_two_nodes_with_plain_ddp(tmp_path):
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def test_two_nodes_with_plain_ddp(tmp_path, forked_torchrun):
+    path = f"{Path(forked_torchrun).parent}{os.pathsep}{os.environ['PATH']}"
     command = ["sh", str(EXAMPLES / "two_nodes.sh")]
     check(run(command, tmp_path, PATH=path, MASTER_PORT=str(free_port())), least_saved=90)
 
