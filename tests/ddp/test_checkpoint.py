@@ -52,8 +52,9 @@ def interrupt(options: dict, at: int) -> tuple[bytes, bytes, int]:
     return straight, resumed, num_steps
 
 
-@pytest.mark.parametrize("fusion", ["bucket", "step", "auto"])
-@pytest.mark.parametrize("name", EXCHANGES)
+@pytest.mark.parametrize(
+    ("name", "fusion"), [*((name, fusion) for name in EXCHANGES for fusion in ("bucket", "step")), ("var_topk", "auto")]
+)
 def test_a_resumed_run_is_equal_to_the_bit(pool, name, fusion):
     options = {"exchange": name, "ratio": 0.05, "fusion": fusion}
     results = pool.run(interrupt, options, 7, num_ranks=3)
