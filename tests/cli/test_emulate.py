@@ -120,8 +120,8 @@ class TestRun:
         )
         is_shown = tmp_path / "shown"
         code = (
-            "import os, sys, time; print('x' * 300, flush=True)\n"
-            f"while not os.path.exists({str(is_shown)!r}): time.sleep(0.02)"
+            "import os, time; print('x' * 300, flush=True); end = time.monotonic() + 60\n"
+            f"while not os.path.exists({str(is_shown)!r}) and time.monotonic() < end: time.sleep(0.02)"
         )
         arguments = ("emulate", "-n", "2", "--scenario", str(scenario), "--", sys.executable, "-c", code)
         command = forked.command(COMMAND_LINE, *arguments)
