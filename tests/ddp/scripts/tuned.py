@@ -1,6 +1,7 @@
 """Trains on emulated hosts with a plan that is chosen live; rank 0 prints the decisions and what each step sent.
 
-tuned.py STEPS_PER_PHASE MOST_STEPS: stays in the second phase until less is sent than at the end of the first.
+tuned.py STEPS_PER_PHASE MOST_STEPS BPS: stays in the second phase until less is sent than at the end of the first, and
+the bandwidth is known to be less than some bits a second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 import headway
 from headway.lab import Control
 
-phase_steps, most_steps = int(sys.argv[1]), int(sys.argv[2])
+phase_steps, most_steps, most_bps = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 torch.manual_seed(0)
@@ -37,8 +38,10 @@ for step in range(most_steps):
     optimizer.step()
     for record in handle.records:
         sent[record.step] = sum(each.wire_bytes for each in handle.records if each.step == record.step)
-    is_known = any(each.cause == "bandwidth" and each.step > phase_steps for each in handle.history)
-    is_over = torch.tensor([float(is_known and sent[max(sent)] < 0.7 * sent[phase_steps - 1])])
+    bandwidth_bps = handle.network.estimate.link.bandwidth_bps
+    is_over = torch.tensor(
+        [step > phase_steps and bandwidth_bps < most_bps and sent[step] < 0.7 * sent[phase_steps - 1]]
+    )
     dist.broadcast(is_over, 0)
     if is_over:
         break
@@ -49,6 +52,7 @@ dist.all_gather(everyone, digest)
 if dist.get_rank() == 0:
     equal = all(torch.equal(digest, other) for other in everyone)
     decisions = [{"step": each.step, "cause": each.cause, "words": each.words} for each in handle.history]
-    print(json.dumps({"equal": equal, "decisions": decisions, "sent": list(sent.items())}), flush=True)
+    saw = {"equal": equal, "decisions": decisions, "sent": list(sent.items()), "bandwidth_bps": bandwidth_bps}
+    print(json.dumps(saw), flush=True)
 dist.barrier()
 os._exit(0)
