@@ -180,21 +180,21 @@ def call_on_two_ranks(caches: list[LaneCache], kind: tuple, value: float) -> lis
     return lanes
 
 
-def test_thirty_thousand_calls_leave_nothing_behind():
+def test_a_hundred_thousand_calls_leave_nothing_behind():
     """Calls of 40 sizes in random order, several of a size in a row, with room for 6 sizes."""
     office, order, found = PostOffice(), random.Random(0), []
     caches = [LaneCache(LocalWire(office, rank), rank, 50_000) for rank in range(2)]
     schedule = build(Collective.ALL_REDUCE, "one_shot", 2)
     with without_garbage_collector():
-        for call in range(1, 30_001):
+        for call in range(1, 100_001):
             if call == 1 or order.random() < 0.1:
                 kind = (schedule, order.randint(1, 40), torch.float32)
             lanes = call_on_two_ranks(caches, kind, float(call))
             if call % 97 == 0:
                 assert [lane.buffer.tolist() for lane in lanes] == [[call + 1.0] * kind[1]] * 2
-            if call % 7_500 == 0:
+            if call % 25_000 == 0:
                 found.append(sys.getallocatedblocks())
-    assert found[-1] - found[0] < 1_000
+    assert found[-1] - found[0] < 5_000
     assert len(caches[0]._ids) < 20
     assert len(office.waiting) <= 2 * len(caches[0]._ids)  # both ways
 
