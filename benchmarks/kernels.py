@@ -34,6 +34,7 @@ NUM_ROUNDS = 15
 
 FUSED = "fused top-k, remembered threshold"
 FASTER = "the same, against add_, topk, gather, zero"
+MOMENTUM = "fused top-k with momentum correction, against without"
 COUNTED = "fused top-k, no remembered threshold"
 CURVES = "add with both gain curves, against three passes"
 INDEX = "bytes per index"
@@ -43,7 +44,8 @@ QUANTIZE = "8-bit quantise + pack, against clone"
 AT_MOST = {
     FUSED: {0.1: 3.5, 0.01: 2.2, 0.001: 1.5},
     COUNTED: {0.1: 6.0, 0.01: 5.0, 0.001: 5.0},
-    INDEX: {0.1: 1.05, 0.01: 1.4, 0.001: 2.6},
+    MOMENTUM: {0.01: 1.6},
+    INDEX: {0.1: 0.66, 0.01: 1.08, 0.001: 1.5},
     SCATTER: {0.01: 1.0},
     CURVES: {None: 1.0},
     QUANTIZE: {None: 4.0},
@@ -78,11 +80,19 @@ def heavy_tailed(numel: int) -> Tensor:
 DATA = {"gaussian": gaussian, "heavy-tailed": heavy_tailed}
 
 
-def time_alternately(calls: list[Callable[[int], object]], rounds: int = NUM_ROUNDS) -> list[float]:
-    """Call each in turn, so that noise affects all of them alike; return the median milliseconds of each."""
+def time_alternately(
+    calls: list[Callable[[int], object]],
+    rounds: int = NUM_ROUNDS,
+    prepare: Callable[[int], object] = lambda _number: None,
+) -> list[float]:
+    """Call each in turn, so that noise affects all of them alike; return the median milliseconds of each.
+
+    What is to be prepared for a call is done before each of them, and takes no time.
+    """
     times: list[list[float]] = [[] for _ in calls]
     for number in range(rounds):
         for call, spent in zip(calls, times, strict=True):
+            prepare(number)
             start = time.perf_counter()
             call(number)
             spent.append(1e3 * (time.perf_counter() - start))
@@ -136,6 +146,27 @@ def bench_feedback(pool: Tensor, ratio: float, where: dict[str, object]) -> list
         row(COUNTED, count_ms / add_ms, count_ms, add_ms),
         Row(what=INDEX, ratio=ratio, figure=kernels.index_bytes(numel, k) / k, **where),
     ]
+
+
+def bench_momentum(pool: Tensor, ratio: float, where: dict[str, object]) -> Row:
+    """Time the fused step with a velocity against the one without; both leave the old residual in the gradient."""
+    numel = pool.numel() - LARGEST_SHIFT
+    k, gradient = round(numel * ratio), torch.empty(numel)
+    plain = kernels.Memory(numel)
+    corrected = kernels.Memory(numel, velocity=kernels.Velocity.zeros(numel, kernels.Momentum(0.9)))
+
+    def copy(number: int) -> None:
+        shift = 16 * (7 * number % (LARGEST_SHIFT // 16))
+        gradient.copy_(pool[shift : shift + numel])
+
+    calls: list[Callable[[int], object]] = [
+        lambda _: corrected.select(gradient, k, undo=gradient),
+        lambda _: plain.select(gradient, k, undo=gradient),
+    ]
+    time_alternately(calls, 3 * NUM_WARM_STEPS, copy)  # a velocity takes longer to become steady
+    corrected_ms, plain_ms = time_alternately(calls, prepare=copy)
+    figure = corrected_ms / plain_ms
+    return Row(what=MOMENTUM, ratio=ratio, figure=figure, ms=corrected_ms, baseline_ms=plain_ms, **where)
 
 
 def bench_curves(gradient: Tensor, where: dict[str, object]) -> Row:
@@ -201,6 +232,7 @@ def bench_all(sizes: list[str]) -> list[Row]:
         for ratio in RATIOS:
             rows += bench_feedback(pool, ratio, where)
         rows += [
+            bench_momentum(pool, 0.01, where),
             bench_scatter(gradient, 0.01, where),
             bench_curves(gradient, where),
             bench_quantize(gradient, where),

@@ -63,7 +63,7 @@ class HallChannel:
 
 
 def small_cnn() -> nn.Module:
-    """Return a CNN of 418k parameters, a quarter of the time of `cnn`."""
+    """Return a CNN of 417k parameters, a quarter of the time of `cnn`."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 5, padding=2),
         nn.ReLU(),
@@ -166,7 +166,7 @@ def main(
     exchanges: Annotated[str, typer.Option(help="Beside dense.")] = "allgather_topk,union_topk,star_topk,var_topk",
     ratios: Annotated[str, typer.Option(help="Of the entries sent.")] = "0.1,0.03,0.01,0.003,0.001",
     values: Annotated[str, typer.Option(help="Value formats of all-gather top-k; the others send fp32.")] = "fp32",
-    model: Annotated[str, typer.Option(help="cnn (1.66M parameters) or small (418k).")] = "cnn",
+    model: Annotated[str, typer.Option(help="cnn (1.66M parameters) or small (417k).")] = "cnn",
     corrections: Annotated[
         str, typer.Option(help="Momentum: by SGD (plain), or before compression.")
     ] = "plain,corrected",
@@ -196,7 +196,7 @@ def main(
             seen = train(plan, task, is_corrected=is_corrected, **options)
             with output.open("a") as lines:
                 said = {"exchange": plan.exchange, "ratio": plan.sent_ratio, "values": plan.values, **options}
-                print(json.dumps({**said, "momentum is": correction, "seen": seen}), file=lines)
+                print(json.dumps({**said, "correction": correction, "seen": seen}), file=lines)
             gain = sum(each["gain"] for each in seen) / len(seen)
             print(
                 f"{task.name} {plan.exchange} {plan.sent_ratio} {plan.values} {correction} seed {seed}: "

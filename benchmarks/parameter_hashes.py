@@ -20,7 +20,7 @@ import typer
 
 NUM_RANKS = (1, 2, 3, 4, 5)
 NUM_STEPS = 30
-GATHERED, SUMMED = ("fp32", "fp16", "int8"), ("fp32", "fp16")
+GATHERED, SUMMED = ("fp32", "fp16", "int8", "int4", "sign"), ("fp32", "fp16")
 EXCHANGES = {
     "dense": SUMMED,
     "allgather_topk": GATHERED,

@@ -1,9 +1,15 @@
+import fcntl
 import os
 import subprocess
 import sys
 import textwrap
+import threading
+from pathlib import Path
 
 import pytest
+
+from headway import _compile
+from headway._compile import compiling_alone
 
 
 def _write_package(folder, factor):
@@ -53,6 +59,48 @@ def test_an_edit_in_one_file_reaches_what_inlines_it(tmp_path, elsewhere, forked
     _write_package(tmp_path / "package", 7)
     os.utime(outer, ns=(before.st_atime_ns, before.st_mtime_ns))  # only the inner file is new
     assert _call(python, tmp_path, **variables) == ["14", "False"]
+
+
+def test_one_process_compiles_and_the_others_wait_until_it_is_done(tmp_path, monkeypatch):
+    """Locks are of open files: threads that open the file stand for processes."""
+    monkeypatch.setattr(_compile, "cache_folder", lambda _: tmp_path / "cache")
+    order, is_inside, may_end = [], threading.Event(), threading.Event()
+
+    def compile_first() -> None:
+        with compiling_alone(_compile.compiled):
+            is_inside.set()
+            may_end.wait(30)
+            order.append("first")
+
+    def compile_second() -> None:
+        with compiling_alone(_compile.compiled):
+            order.append("second")
+
+    first, second = threading.Thread(target=compile_first), threading.Thread(target=compile_second)
+    first.start()
+    assert is_inside.wait(30)
+    second.start()
+    second.join(0.2)  # it waits; a machine that holds it up longer makes no difference to the order
+    assert second.is_alive()
+    may_end.set()
+    first.join()
+    second.join()
+    assert order == ["first", "second"]
+    with compiling_alone(_compile.compiled), compiling_alone(_compile.compiled):
+        pass  # nobody waits for what is done
+    os.utime(tmp_path / "cache" / "headway-compiled", ns=(0, 0))
+    with (
+        compiling_alone(_compile.compiled),
+        (tmp_path / "cache" / "headway-compiling.lock").open() as lock,
+        pytest.raises(BlockingIOError),  # after an edit there is something to do again
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_where_nothing_can_be_locked_all_compile(monkeypatch):
+    monkeypatch.setattr(_compile, "cache_folder", lambda _: Path("/dev/null/nowhere"))
+    with compiling_alone(_compile.compiled), compiling_alone(_compile.compiled):
+        pass
 
 
 def test_without_a_place_for_the_cache_it_compiles_all_the_same(tmp_path, monkeypatch):

@@ -1,9 +1,12 @@
-"""Compiles loops by numba, without the GIL, cached on disk."""
+"""Compiles loops by numba, without the GIL, cached on disk, once for all processes of a machine."""
 
 from __future__ import annotations
 
+import fcntl
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -11,6 +14,8 @@ from typing import Any, TypeVar, cast
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_LOCK, _DONE = "headway-compiling.lock", "headway-compiled"
 
 
 def compiled(function: F, **options: Any) -> F:
@@ -32,6 +37,36 @@ def cache_folder(function: Callable[..., Any]) -> Path | None:
     """Return where a compiled function is cached; None if nothing can be written and every process compiles it."""
     path = getattr(function, "stats", None) and function.stats.cache_path  # type: ignore[attr-defined]
     return Path(path) if path else None
+
+
+@contextmanager
+def compiling_alone(function: Callable[..., Any]) -> Iterator[None]:
+    """Let one process at a time compile the package of a function; the others find its work in the cache.
+
+    When ranks of a machine start together, all would compile the same otherwise: 8 of them on 2 cores take minutes
+    instead of half of one. Once a process has come to the end, nobody waits until a file of the package changes.
+    """
+    folder, package = cache_folder(function), Path(inspect.getfile(sys.modules[function.__module__])).parent
+    if folder is None or _is_done(folder, package):
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / _LOCK).open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:  # no folder, or a file system without locks: compile together
+        yield
+        return
+    with lock:
+        yield
+        (folder / _DONE).touch()
+
+
+def _is_done(folder: Path, package: Path) -> bool:
+    try:
+        return (folder / _DONE).stat().st_mtime_ns > _newest_source_ns(package)
+    except OSError:
+        return False
 
 
 def _drop_stale_cache(function: Callable[..., Any], folder: Path) -> None:

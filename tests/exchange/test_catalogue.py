@@ -11,7 +11,7 @@ from headway.collectives import Collective, Executor
 from headway.compress import BucketMemory, Shape, random_indices
 from headway.exchange import EXCHANGES, ExecutorChannel, Job, Plan, exchange_of
 from headway.exchange.union_topk import fill_up
-from headway.kernels import noise_key
+from headway.kernels import VALUE_FORMATS, noise_key
 from headway.network import Link
 from tests.exchange import reference
 
@@ -129,8 +129,11 @@ def test_at_ratio_one_a_sparse_exchange_is_dense(pool, name):
 
 @pytest.mark.parametrize(
     ("name", "values"),
-    [("dense", "fp16"), ("star_topk", "fp16"), ("var_topk", "fp16"), ("randomk", "fp16")]
-    + [(name, values) for name in ("allgather_topk", "layerwise_topk", "mstopk") for values in ("fp16", "int8")],
+    [
+        *((name, "fp16") for name in ("dense", "star_topk", "var_topk", "randomk", "layerwise_topk")),
+        *(("allgather_topk", values) for values in VALUE_FORMATS[1:]),
+        ("mstopk", "int8"),
+    ],
 )
 def test_narrow_values_send_less_and_keep_the_rounding_error(pool, name, values):
     options = {"exchange": name, "ratio": RATIO, "algorithm": "ring"}

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from headway.kernels import Memory, decode_values, device, feedback, gain_curve, radix, select_topk, value_bytes
+from headway.kernels import (
+    VALUE_FORMATS,
+    Memory,
+    decode_values,
+    device,
+    feedback,
+    gain_curve,
+    radix,
+    select_topk,
+    value_bytes,
+)
 from headway.kernels.arrays import flat_float32, flat_raw, torch_operations
 from headway.kernels.velocity import AT_REST
 from tests.kernels.data import DISTRIBUTIONS, SIZES, gaussian, heavy_tailed, same_bits, spikes_of_every_kind
@@ -103,7 +113,7 @@ def test_all_candidates_in_one_chunk(threads):
         assert torch.equal(memory.residual, residual)
 
 
-@pytest.mark.parametrize("value_format", ["fp16", "int8"])
+@pytest.mark.parametrize("value_format", [each for each in VALUE_FORMATS if each != "fp32"])
 def test_rounding_stays_in_the_residual(value_format, threads):
     numel, k = 20_000, 2000
     memory = Memory(numel)
@@ -120,7 +130,7 @@ def test_rounding_stays_in_the_residual(value_format, threads):
         torch.testing.assert_close(sent + memory.residual, before, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("value_format", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize("value_format", VALUE_FORMATS)
 def test_inf_and_nan_are_sent_but_never_stay_in_the_residual(value_format):
     numel = 5000
     for k in (1, 20, 4000):
@@ -328,7 +338,7 @@ def test_a_gradient_of_another_size_is_refused():
         Memory(4).select(torch.zeros(5), 1)
 
 
-@pytest.mark.parametrize("value_format", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize("value_format", VALUE_FORMATS)
 def test_torch_operations_give_the_same(value_format):
     """The path of accelerators, run on the CPU."""
     ours, theirs = Memory(5000), Memory(5000)

@@ -35,6 +35,9 @@ def test_nothing_is_left_to_compile_for_the_first_step():
                 kernels.scatter_add(torch.zeros(numel), indices, selection.values)
                 memory.take(indices, value_format=value_format)
         memory.accumulate_with_gain_curves(gaussian(numel).to(dtype))
+        moving = kernels.Memory(numel, velocity=kernels.Velocity.zeros(numel, kernels.Momentum(0.9)))
+        for step in range(2):
+            moving.select(gaussian(numel, seed=step).to(dtype), k, undo=torch.empty(numel))
         kernels.gain_curve(gaussian(numel).to(dtype))
         memory.select(torch.full((numel,), torch.nan).to(dtype), k)
     for bits in (8, 4, 2, 1):

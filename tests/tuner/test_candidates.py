@@ -29,5 +29,6 @@ def test_the_grid_is_log_even_and_has_every_form_once():
         ("star_topk", "fp32"),
         ("star_topk", "fp16"),
     }
+    assert {plan.values for plan in plans if plan.exchange == "allgather_topk"} == {"int8", "int4", "sign"}
     assert {plan.bits for plan in plans if plan.exchange == "quantized"} == {4, 8}
     assert ratios_between(0.05, 0.05) == [0.05]

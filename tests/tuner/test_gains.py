@@ -50,6 +50,16 @@ def test_ranks_that_take_turns_count_by_how_long_a_turn_takes():
     assert model.counted(GATHER[0], 0.08) == 0.08
 
 
+def test_formats_differ_in_what_they_lose():
+    signs, bytes_ = (Plan(exchange="allgather_topk", ratio=0.01, values=values) for values in ("sign", "int8"))
+    model = GainModel([signs, bytes_], num_ranks=8)
+    assert model.factor(signs.form) < model.factor(bytes_.form) == 1
+    model.learn_curve(CURVE)
+    model.learn_realised(signs, 0.5 * float(np.interp(np.log(0.01), np.log(GAIN_RATIOS), CURVE)), CURVE)
+    assert model.factor(signs.form) == pytest.approx(0.5)
+    assert model.factor(bytes_.form) > 0.55  # untried: less than at first, but more than signs
+
+
 def test_what_is_observed_replaces_the_guess_and_then_smooths():
     model = model_with_curve()
     model.learn_realised(STAR, 0.06, CURVE)

@@ -48,7 +48,9 @@ def test_with_momentum_correction_balanced_makes_do_with_less_gain():
     policy, corrected = Balanced(), replace(SLOW, is_corrected=True)
     assert choice(policy, front_of([0.8, 0.1], [0.2, 0.03])) == 0
     assert choice(policy, replace(front_of([0.8, 0.1], [0.2, 0.03]), is_corrected=True)) == 1
-    steps = 1 + (policy.corrected_patience / SLOW.gain) ** 1.5
+    star_or_gather = replace(front_of([0.2, 0.22], [0.015, 0.026]), is_corrected=True)
+    assert choice(policy, star_or_gather) == 1
+    steps = 1 + (0.01 / SLOW.gain) ** 1.5
     assert policy(corrected) == pytest.approx(1 / (steps * SLOW.step_s))
 
 

@@ -2,7 +2,7 @@
 
 from headway.compress.base import Compressor, DenseCompressor, check_ratio, wanted_entries
 from headway.compress.contraction import Contraction
-from headway.compress.feedback import Compressed, ErrorFeedback, FusedCompressor, gain_of
+from headway.compress.feedback import Compressed, ErrorFeedback, FusedCompressor, Taken, gain_of
 from headway.compress.full import FullPrecision
 from headway.compress.layerwise import LayerwiseTopK
 from headway.compress.memory import BucketMemory, Shape, Undo
@@ -27,6 +27,7 @@ __all__ = [
     "Shape",
     "Sign",
     "StochasticQuantizer",
+    "Taken",
     "TopK",
     "Undo",
     "check_ratio",

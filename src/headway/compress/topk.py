@@ -33,7 +33,8 @@ class TopK(Compressor):
         sent = top-k of G,  G = g + residual
 
     **Cost**: one pass over gradient and residual (see `headway.kernels.Memory`); about 1.1 bytes an index at 1% and
-    4 bytes to one bit a value. **Error**: a contraction, |G - sent|² <= (1 - k/numel) |G|².
+    4 bytes to one bit a value. **Error**: with fp32 values a contraction,
+    |G - sent|² <= (1 - k/numel) |G|²; what other formats lose is fed back.
 
     >>> TopK(0.01).num_bytes(1_000_000)
     50704

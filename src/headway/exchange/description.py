@@ -90,6 +90,11 @@ class Description:
         return self.collectives[-1]
 
     @property
+    def formats_to_choose(self) -> tuple[ValueFormat, ...]:
+        """The formats that the tuner chooses from, the most exact one first."""
+        return self.tuned_formats or self.value_formats
+
+    @property
     def broadcasts(self) -> bool:
         """Whether a broadcast, of indices, comes before the values."""
         return Collective.BROADCAST in self.collectives[:-1]

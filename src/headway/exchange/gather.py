@@ -72,7 +72,7 @@ class AllGatherTopK(GatherExchange):
         summary="every rank's own top-k, by all-gather",
         collectives=_BY_GATHER,
         value_formats=VALUE_FORMATS,
-        tuned_formats=("int8", "int4", "sign"),  # int8 teaches as much as fp32, and is always shorter
+        tuned_formats=("int8", "int4", "sign"),  # int8 teaches as much as fp32 in fewer bytes
         hue=0.58,
     )
 

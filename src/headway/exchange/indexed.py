@@ -30,7 +30,7 @@ def average_at(job: Job, indices: Tensor, channel: Channel, plan: Plan, *, has_n
     memory = job.memory.whole
     selection = memory.take(indices)
     payload = _payload_of(selection.values, channel.num_ranks, plan.values, has_nonfinite)
-    _keep_error(payload, selection, channel.num_ranks, memory.residual)
+    lost = _keep_error(payload, selection, channel.num_ranks, memory.residual)
     total = channel.all_reduce(payload, plan.algorithm)
     if bool(total[-NUM_FLAGS].isnan()):
         return job.reject()
@@ -39,7 +39,7 @@ def average_at(job: Job, indices: Tensor, channel: Channel, plan: Plan, *, has_n
         scatter_add(memory.residual, indices, excess)
     job.gradient.zero_()
     job.gradient.index_copy_(0, indices.to(torch.int64), average.to(job.gradient.dtype))
-    return gain_of(selection.values, memory.residual)
+    return gain_of(selection.values, memory.residual, lost)
 
 
 def _payload_of(taken: Tensor, num_ranks: int, values: ValueFormat, has_nonfinite: bool) -> Tensor:
@@ -51,9 +51,10 @@ def _payload_of(taken: Tensor, num_ranks: int, values: ValueFormat, has_nonfinit
     return payload
 
 
-def _keep_error(payload: Tensor, selection: Selection, num_ranks: int, residual: Tensor) -> None:
-    """Put back what rounding and the limit took away."""
+def _keep_error(payload: Tensor, selection: Selection, num_ranks: int, residual: Tensor) -> Tensor | None:
+    """Put back what rounding and the limit took away, and return it."""
     if payload.dtype == torch.float32:
-        return
+        return None
     error = selection.values - payload[:-NUM_FLAGS].to(torch.float32) * num_ranks
     scatter_add(residual, selection.indices, error.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0))
+    return error

@@ -1,7 +1,7 @@
 """Headway in scripts that use Hugging Face Accelerate.
 
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    handle = headway.integrations.accelerate.attach(model)
+    handle = headway.integrations.accelerate.attach(model, optimizer=optimizer)
 
 Accelerate's own ``comm_hook`` accepts a fixed list of hooks only, so `attach` takes the model that ``prepare`` returns.
 """

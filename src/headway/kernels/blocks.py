@@ -1,4 +1,4 @@
-"""What codes are made of: the scale of a block, and codes of a few bits packed into bytes. For kernels only."""
+"""What codes are made of: the scale of a block, and codes of a few bits packed into bytes; on arrays."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The kernels in torch operations, for tensors that are not on the CPU.
 
-Simple rather than fast. Results equal those of the loops to the bit, except for sums of squares, whose order differs.
+Simple rather than fast. Results equal those of the loops to the bit, except for sums, whose order differs.
 The public functions dispatch here by the device of their argument, after checking types and sizes. Not yet run on an
 accelerator: the tests compare these functions with the loops on CPU tensors.
 """

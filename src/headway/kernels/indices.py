@@ -5,7 +5,7 @@ a bitmap tells it: for every index in turn, a 0 for each step up, and then a 1.
 
     bits = k low + k + (numel - 1) >> low,   low the least with 2^(low + 1) >= numel / k
 
-Both parts are padded to 4 bytes. That is at most low + 3 bits an index; at a ratio of 10% / 1% / 0.1% an index takes
+Both parts are padded to 4 bytes. At a ratio of 10% / 1% / 0.1% an index takes
 0.66 / 1.07 / 1.50 bytes, where no code could do with less than 0.59 / 1.01 / 1.43 if all sets were equally likely.
 Elias, Journal of the ACM 1974.
 """
@@ -45,8 +45,9 @@ class Layout(NamedTuple):
 
 
 def index_layout(numel: int, k: int) -> Layout:
-    """Return the smallest layout."""
-    if check_k(k, numel) == 0:
+    """Return the layout with the fewest bits before padding."""
+    k = check_k(k, numel)
+    if k == 0:
         return Layout(0, 0, 0)
     low = min(max((-(-numel // k) - 1).bit_length() - 1, 0), _MOST_LOW_BITS)
     num_low_bytes = _bytes_of(k * low)

@@ -5,8 +5,8 @@
 | fp32 | 4 k | none |
 | fp16 | 2 k, padded to a multiple of 4 | half a unit in the last of 11 bits; finite values saturate at 65504 |
 | int8 | k + 4 ceil(k / 2048), padded | at most 1/254 of the largest magnitude in its block of 2048 |
-| int4 | k / 2 + 4 ceil(k / 256), padded | at most 1/14 of the largest magnitude in its block of 256 |
-| sign | k / 8 + 4 ceil(k / 256), padded | its distance from the mean magnitude of its block of 256 |
+| int4 | ceil(k / 2) + 4 ceil(k / 256), padded | at most 1/14 of the largest magnitude in its block of 256 |
+| sign | ceil(k / 8) + 4 ceil(k / 256), padded | its distance from the mean magnitude of its block of 256 |
 
 Inf and NaN are preserved in fp32 and fp16. A block of codes (int8, int4, sign) that contains one decodes to NaN
 throughout, so that overflow is still detected.

@@ -8,7 +8,7 @@ of them is, and the more of its momentum it would lose if u were cleared, as in 
 
     u = u min(1, sqrt(ratio / 3%))  at what is sent
 
-and a step that sends everything is SGD's. Cleared entirely, u costs 1.7 points of accuracy at 3% (docs/tuner.md).
+and a step that sends everything is SGD's. Cleared entirely, u costs 1 point of accuracy at 3% (docs/tuner.md).
 
 Lin et al., Deep Gradient Compression, ICLR 2018.
 """

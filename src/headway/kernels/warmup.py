@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import torch
 
+from headway._compile import compiling_alone
+from headway.kernels.blocks import largest_magnitude
 from headway.kernels.gain import gain_curve
 from headway.kernels.indices import decode_indices, encode_indices, index_bytes
 from headway.kernels.memory import Memory
 from headway.kernels.noise import noise_key
 from headway.kernels.quantizers import dequantize, quantize, quantize_sign, quantized_bytes
 from headway.kernels.rounding import rounding_gain
-from headway.kernels.scatter import scatter_add
+from headway.kernels.scatter import scale, scatter_add
 from headway.kernels.select import select_topk
 from headway.kernels.values import VALUE_FORMATS, decode_values
 
@@ -22,11 +24,19 @@ _warm = False
 def warm_up() -> None:
     """Compile every kernel, or load it from the cache: about ten seconds once per machine, half a second after that.
 
-    Called by ``attach`` and by the CLI, so that no training step has to compile. Further calls do nothing.
+    Called by ``attach`` and by the CLI, so that no training step has to compile. Processes that start together wait for
+    the first of them. Further calls do nothing.
     """
     global _warm
     if _warm:
         return
+    with compiling_alone(largest_magnitude):
+        _call_everything()
+    _warm = True
+
+
+def _call_everything() -> None:
+    """Call every kernel with every type of its arguments."""
     x = torch.linspace(-1.0, 1.0, 3000)
     for dtype in _GRADIENT_DTYPES:
         memory = Memory(x.numel())
@@ -47,10 +57,10 @@ def warm_up() -> None:
     message = torch.empty(index_bytes(x.numel(), 30), dtype=torch.uint8)
     encode_indices(indices, x.numel(), out=message)
     scatter_add(x.clone(), decode_indices(message, x.numel(), 30), torch.zeros(30))
+    scale(x.clone(), indices, 0.5)
     for step in (None, 0.1):
         message = torch.empty(quantized_bytes(x.numel(), 1, step=step), dtype=torch.uint8)
         quantize(x, 1, noise_key(0, 0, 0), step=step, out=message)
         dequantize(message, 1, step=step, out=torch.empty_like(x))
     message = torch.empty(quantized_bytes(x.numel(), 1), dtype=torch.uint8)
     quantize_sign(x, out=message)
-    _warm = True

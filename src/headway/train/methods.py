@@ -72,7 +72,7 @@ class PlainTraffic:
 
 
 class WithDDP:
-    """Plain DDP, or DDP with Headway's hook.
+    """Plain DDP, or DDP with Headway's hook; if that is adaptive, with momentum correction.
 
     Args:
         model: The bare model.
@@ -91,7 +91,8 @@ class WithDDP:
         self._group = group
         options = _KEEP_BUFFERS if config is None else {}
         self.module: nn.Module = DistributedDataParallel(model, process_group=group, **options)
-        self._hook = None if config is None else attach(self.module, config, optimizer=optimizer)
+        corrected = optimizer if isinstance(config, Adaptive) else None
+        self._hook = None if config is None else attach(self.module, config, optimizer=corrected)
         self._traffic = PlainTraffic(model, dist.get_world_size(group))
         self.handle: Counted = self._hook or self._traffic
 

@@ -58,7 +58,7 @@ def _forms(exchange: str, ratios: Sequence[float]) -> Iterator[tuple[float, Valu
     default, description = Plan(exchange=exchange), EXCHANGES[exchange].description
     for ratio in ratios if description.uses_ratio else [default.ratio]:
         for bits in description.bits or [default.bits]:
-            for values in description.tuned_formats or description.value_formats:
+            for values in description.formats_to_choose:
                 yield ratio, values, bits
 
 

@@ -25,7 +25,7 @@ class Balanced:
     With error feedback nothing is lost, only delayed, by about 1/gain steps: as long as the delay is short, a step
     is worth as much as a dense one, and then less and less. A patience of 0.025 fits the time to a loss during training
     (`benchmarks/learning.py`); the accuracy at the end of a run of given length needs more. With momentum correction
-    an entry that waits keeps its momentum, and less patience is needed.
+    an entry that waits keeps its momentum, and gains of 0.03 teach about as much a step as dense ones.
 
     Args:
         patience: The gain at which twice the steps are needed.
@@ -34,7 +34,7 @@ class Balanced:
     """
 
     patience: float = 0.15
-    corrected_patience: float = 0.02
+    corrected_patience: float = 0.01
     floor: float = 0.01
 
     def __call__(self, front: Front) -> Floats:
