@@ -93,7 +93,7 @@ def test_gradients_that_spread_out_are_answered():
     def gain_at(step: int, ratio: float, _: float) -> float:
         return min(1.0, (ratio / 0.1) ** (0.3 if step < 30 else 1.2))
 
-    flat = VirtualRun(4, lambda _: NARROW, gain_at).play(90)
+    flat = VirtualRun(4, lambda _: Link(latency_s=0.001, bandwidth_bps=5e6), gain_at).play(90)
     causes = [decision.cause for decision in flat.ranks[0].decisions if decision.is_switch]
     assert "gain" in causes
     assert flat.plans[-1][0].sent_ratio > flat.plans[29][0].sent_ratio

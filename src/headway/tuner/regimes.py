@@ -36,11 +36,8 @@ class Regimes:
 def find_regimes(
     model: CostModel, shape: Shape, ratio: float, latencies_s: Sequence[float], bandwidths_bps: Sequence[float]
 ) -> Regimes:
-    """Return the winner at each point of a grid."""
-    plans = [
-        Plan(exchange=exchange, ratio=ratio, values=EXCHANGES[exchange].description.formats_to_choose[0], fusion="step")
-        for exchange in contenders()
-    ]
+    """Return the winner at each point of a grid, with fp32 values."""
+    plans = [Plan(exchange=exchange, ratio=ratio, fusion="step") for exchange in contenders()]
     plain = Plan(exchange="dense", algorithm=NATIVE, fusion="step")
     winners: list[list[tuple[str, str]]] = []
     speedups = np.empty((len(latencies_s), len(bandwidths_bps)))
