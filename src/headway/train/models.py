@@ -33,23 +33,23 @@ def mlp(num_classes: int = 10) -> nn.Module:
     )
 
 
-def cnn(num_classes: int = 10) -> nn.Module:
-    """Return the CNN of the benchmarks, for grey images of 28 x 28.
+def cnn(num_classes: int = 10, *, width: int = 32) -> nn.Module:
+    """Return the CNN of the benchmarks, for grey images of 28 x 28; half the width has a quarter of the parameters.
 
-    >>> sum(parameter.numel() for parameter in cnn().parameters())
-    1663370
+    >>> [sum(parameter.numel() for parameter in cnn(width=width).parameters()) for width in (32, 16)]
+    [1663370, 417482]
     """
     return nn.Sequential(
-        nn.Conv2d(1, 32, 5, padding=2),
+        nn.Conv2d(1, width, 5, padding=2),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5, padding=2),
+        nn.Conv2d(width, 2 * width, 5, padding=2),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(3136, 512),
+        nn.Linear(98 * width, 16 * width),
         nn.ReLU(),
-        nn.Linear(512, num_classes),
+        nn.Linear(16 * width, num_classes),
     )
 
 
