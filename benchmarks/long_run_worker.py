@@ -39,7 +39,7 @@ def make_model() -> tuple[DistributedDataParallel, headway.HookState]:
     config = headway.Fixed(exchange="dense", algorithm="ring", fusion="bucket")
     state = headway.HookState(config, module=ddp.module)
     # There is no option for it. Lanes of the calibration, which is over, are evicted when the first buckets come.
-    state._executor._lanes._max_bytes = SCRATCH_BYTES
+    state._averaging.executor._lanes._max_bytes = SCRATCH_BYTES
     ddp.register_comm_hook(state, headway.hook)
     return ddp, state
 
@@ -86,7 +86,7 @@ def main(store: str, num_steps: int, every: int, rank: int) -> None:
     dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
     ddp, state = make_model()
     sums = Executor(scratch_bytes=SCRATCH_BYTES)
-    evicted = count_evictions(hook=state._executor, sums=sums)
+    evicted = count_evictions(hook=state._averaging.executor, sums=sums)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.001)
     order, start = random.Random(0), time.perf_counter()
     torch.manual_seed(1 + rank)  # every worker has data of its own
@@ -99,7 +99,7 @@ def main(store: str, num_steps: int, every: int, rank: int) -> None:
             assert total[-1] == 2 * step
         if step % every == 0:
             check_equal(ddp)
-            sample = {"step": step, **look([state._executor, sums])}
+            sample = {"step": step, **look([state._averaging.executor, sums])}
             sample |= {f"num_evicted_{name}": evicted[name] for name in ("hook", "sums")}
             if rank == 0:
                 print(json.dumps(sample | {"step_ms": (time.perf_counter() - start) / every * 1e3}), flush=True)

@@ -58,10 +58,10 @@ def fail_in_a_fused_step() -> dict:
     abandoned: list[bool] = []
     for _ in range(NUM_GOOD_STEPS):
         futures = [state.submit(bucket) for bucket in buckets]
-        state._engine.drain()
+        state._averaging.engine.drain()
         assert all(future.done() for future in futures)
-    state._executor.abandon = lambda: abandoned.append(True)
-    state._executor.all_gather = fail
+    state._averaging.executor.abandon = lambda: abandoned.append(True)
+    state._averaging.executor.all_gather = fail
     kept: list[Future] = [state.submit(bucket) for bucket in buckets[:-1]]
     was_done = [future.done() for future in kept]
     futures = [*kept, state.submit(buckets[-1])]
@@ -74,7 +74,7 @@ def fail_in_a_fused_step() -> dict:
 def error_of(state: headway.HookState) -> str:
     """Wait for the engine, which waits for nobody: it has run or given up every task then."""
     try:
-        state._engine.drain()
+        state._averaging.engine.drain()
     except ZeroDivisionError as error:
         return str(error)
     return "nothing failed"

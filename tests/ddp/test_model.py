@@ -84,8 +84,8 @@ def train_in_half_precision(dtype: torch.dtype) -> list[int]:
     for step in range(NUM_STEPS):
         step_once(ddp, optimizer, step)
     record = handle.records[-1]
-    shape = sum((bucket.shape for bucket in handle._averager.layout), Shape(()))
-    cost = handle._loop.current.costs.of(handle.plan, shape)
+    shape = sum((bucket.shape for bucket in handle._averaging.averager.layout), Shape(()))
+    cost = handle._averaging.loop.current.costs.of(handle.plan, shape)
     handle.close()
     return [record.wire_bytes, record.dense_bytes, cost.wire_bytes]
 

@@ -99,7 +99,7 @@ def follow(
     handle: headway.HookState, plan_of: Callable[[int], Plan | None], is_measured: bool | None = None
 ) -> ScriptedController:
     """Let a handle follow these plans, step by step, and its own where there is none: no public way is so exact."""
-    averager = handle._averager
+    averager = handle._averaging.averager
     averager._runner.controller = ScriptedController(averager._runner.controller, plan_of, is_measured)
     return averager._runner.controller
 

@@ -9,7 +9,7 @@ import pytest
 from headway.errors import MessageError
 from headway.exchange import PLAIN, CostModel, Plan
 from headway.network import MOST_CHANGES, Calibration, Link
-from headway.tuner import ControlLoop, FusionChooser, LinkTracker, LoopConfig
+from headway.tuner import ControlLoop, FusionChooser, LinkTracker, LoopConfig, Pace
 from tests.tuner.virtual_run import ARRIVALS_S, FAR, GOOD, NARROW, SHAPES, VirtualRun, VirtualTransport
 
 
@@ -111,7 +111,7 @@ def test_after_a_resume_the_loop_starts_over_from_that_step():
     plan = run.ranks[0].plan
     for rank in run.ranks:
         rank.finish_round()
-        rank.resume(100, rank.place_of(vars(plan)), NARROW)
+        rank.resume(100, *rank.place_of(vars(plan)), NARROW)
         assert (rank.plan, rank.link) == (plan, NARROW)
         assert rank.current.awaits_buckets
     run.step, run.knows_buckets = 100, False
@@ -127,8 +127,8 @@ def test_after_a_resume_the_loop_starts_over_from_that_step():
 def test_a_plan_of_an_earlier_run_that_is_no_longer_there_is_reported():
     rank = VirtualRun(2).ranks[0]
     with pytest.warns(UserWarning, match="not one to choose from"):
-        assert rank.place_of({**vars(PLAIN), "ratio": 0.7}) == -1
-    assert rank.place_of(None) == -1
+        assert rank.place_of({**vars(PLAIN), "ratio": 0.7})[0] == -1
+    assert rank.place_of(None) == (-1, Pace())
     rank.resume(5, -1)
     assert rank.plan == PLAIN
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
-from zlib import crc32
 
 import torch
 import torch.distributed as dist
@@ -15,27 +14,15 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from headway.collectives import Executor
+from headway.averaging import Averaging, Statistics
 from headway.collectives.ends import closing_deadline
-from headway.ddp import checkpoint
 from headway.ddp.backward import EndOfBackward, notice_failure
 from headway.ddp.model import Buffers, Model
 from headway.ddp.momentum import HandedOver, check_free, why_not
-from headway.ddp.statistics import Statistics
 from headway.ddp.streams import after_backward, future_for
-from headway.exchange import (
-    Averager,
-    Bucket,
-    BufferAverager,
-    Engine,
-    ExchangeRecord,
-    ExecutorChannel,
-    History,
-    Plan,
-)
-from headway.kernels import warm_up as compile_kernels
+from headway.exchange import Bucket, ExchangeRecord, Plan
 from headway.network import NetworkView
-from headway.tuner import Adaptive, Decision, DecisionLog, Fixed, make_loop
+from headway.tuner import Adaptive, Decision, Fixed
 
 _logger = logging.getLogger("headway")
 
@@ -91,32 +78,18 @@ class HookState:
         buffers: Buffers = "average",
     ) -> None:
         check_free(optimizer)
-        self.config = config or Adaptive()
         self._model = Model(module)
         self._scaler = scaler
         self._loss_scale: float | None = None
-        self._executor = Executor(group, timeout_s=self.config.timeout_s, debug=self.config.debug)
-        if isinstance(self.config, Adaptive) or self.config.plan.keeps_memory:
-            # Not in the middle of a step that other ranks wait for, nor before this one can say that it is alive.
-            compile_kernels()
-        log, trouble = self._open_log()
-        find_buffers = self._model.buffers_to_average if buffers == "average" else dict
+        self._num_ranks = dist.get_world_size(group) if dist.is_initialized() else 1
         self._handed_over = self._find_momentum(optimizer)
-        self._check_agreement(trouble, _fingerprint(find_buffers()))
-        self._history = History()
-        self._loop = make_loop(self.config, self._executor, group, log, is_corrected=self._handed_over is not None)
-        channel = ExecutorChannel(self._executor, self._loop.current.costs)
-        self._buffers = BufferAverager(find_buffers, channel)
-        self._averager = Averager(
-            channel,
-            self._loop,
-            self._history,
-            self.config.seed,
-            buffers=self._buffers,
-            may_skip_parameters=self._model.may_skip_parameters,
+        self._averaging = Averaging(
+            config or Adaptive(),
+            group=group,
+            find_buffers=self._model.buffers_to_average if buffers == "average" else dict,
             momentum=None if self._handed_over is None else self._handed_over.momentum,
+            may_skip_parameters=self._model.may_skip_parameters,
         )
-        self._engine = Engine()
         self._open: dict[Future[Tensor], Tensor] = {}
         self._stop_watching: Callable[[], None] = lambda: None
         # Last: if anything above fails, model and optimizer are as they were.
@@ -127,14 +100,19 @@ class HookState:
         if self._handed_over is not None:
             self._handed_over.start()
 
+    @property
+    def config(self) -> Fixed | Adaptive:
+        """The configuration."""
+        return self._averaging.config
+
     def submit(self, bucket: GradBucket) -> Future[Tensor]:
         """Hand a bucket to the engine; the future is its buffer, averaged."""
-        self._engine.raise_error()
+        self._averaging.engine.raise_error()
         gradient = bucket.buffer()
         _check_gradient(gradient, bucket.parameters())
         future = future_for(gradient)
-        if self._executor.num_ranks == 1:
-            self._averager.step += bucket.is_last()
+        if self._num_ranks == 1:
+            self._averaging.averager.step += bucket.is_last()
             future.set_result(gradient)
             return future
         self._open[future] = gradient
@@ -150,7 +128,7 @@ class HookState:
             loss_scale=self._loss_scale if bucket.index() == 0 else None,
         )
         task = after_backward(lambda: self._take(ours, parameters), gradient)
-        self._engine.submit(task, give_up=self._give_up)
+        self._averaging.engine.submit(task, give_up=self._give_up)
         self._surface_errors()
         return future
 
@@ -165,7 +143,7 @@ class HookState:
         if self._handed_over is not None:
             scale, skips_zeros = self._loss_scale or 1.0, self._model.may_skip_parameters
             self._handed_over.add_decay(bucket.gradient, parameters, scale, skips_zeros=skips_zeros)
-        self._averager.take(bucket)
+        self._averaging.averager.take(bucket)
 
     def _find_momentum(self, optimizer: Optimizer | None) -> HandedOver | None:
         """Return the momentum that an optimizer can hand over; if there is none, say why."""
@@ -173,13 +151,11 @@ class HookState:
             _logger.info("without optimizer= the momentum of an SGD is not corrected, and takes more bytes to learn")
             return None
         reason = why_not(optimizer, self._model.tensors)
-        if self._executor.num_ranks == 1:
+        if self._num_ranks == 1:
             reason = "there is only one rank"
         if reason is None:
             return HandedOver(optimizer, expects_skips=self._scaler is not None)
-        is_expected = (
-            not any(group.get("momentum") for group in optimizer.param_groups) or self._executor.num_ranks == 1
-        )
+        is_expected = not any(group.get("momentum") for group in optimizer.param_groups) or self._num_ranks == 1
         level = logging.INFO if is_expected else logging.WARNING
         _logger.log(level, "the optimizer applies its own momentum, if it has any: %s", reason)
         return None
@@ -197,8 +173,7 @@ class HookState:
 
     def cut_off(self) -> None:
         """Let no other rank wait for this one: its backward pass has failed."""
-        self._executor.abandon()
-        self._loop.abandon()
+        self._averaging.cut_off()
 
     def watch_backward(self, ddp: DistributedDataParallel) -> None:
         """Let other ranks lose this one if a backward pass of this model fails, until the state is closed."""
@@ -210,69 +185,42 @@ class HookState:
         DDP cannot pass errors on through a future. Outside of a backward pass, as when DDP's Join shadows one, the
         next call raises instead.
         """
-        EndOfBackward(self._engine.drain, self.cut_off).queue()
-
-    def _open_log(self) -> tuple[DecisionLog | None, str]:
-        """Return the decision log of rank 0, and what is wrong with its file, if anything is."""
-        if isinstance(self.config, Fixed) or self._executor.rank != 0:
-            return None, ""
-        try:
-            return DecisionLog(self.config.journal), ""
-        except OSError as error:
-            return None, str(error)
-
-    def _check_agreement(self, trouble: str, buffers: int) -> None:
-        """Find out now whether ranks were configured differently, and not by a deadline in the middle of training."""
-        momentum = None if self._handed_over is None else self._handed_over.momentum
-        same_everywhere = (self.config.fingerprint, buffers, self._model.may_skip_parameters, momentum)
-        own = torch.tensor([bool(trouble), crc32(repr(same_everywhere).encode())])
-        rows = self._executor.all_gather(own, "native").tolist()
-        troubles = [has_trouble for has_trouble, *_ in rows]
-        differing = [rank for rank, (_, theirs) in enumerate(rows) if theirs != rows[0][1]]
-        if differing or any(troubles):
-            self._executor.close()
-        if differing:
-            raise ValueError(f"ranks {differing} have another configuration than rank 0: give the same to all")
-        if any(troubles):
-            raise ValueError(f"rank 0 cannot write its journal: {trouble or 'its own error says why'}")
+        EndOfBackward(self._averaging.engine.drain, self.cut_off).queue()
 
     @property
     def plan(self) -> Plan:
         """The plan in force."""
-        return self._averager.plan
+        return self._averaging.plan
 
     @property
     def history(self) -> tuple[Decision, ...]:
         """The latest decisions about the plan, oldest first: what was known, what was chosen, and why."""
-        return self._loop.decisions
+        return self._averaging.decisions
 
     @property
     def records(self) -> tuple[ExchangeRecord, ...]:
         """The latest exchanges of this rank, oldest first."""
-        return self._history.records
+        return self._averaging.records
 
     @property
     def network(self) -> NetworkView | None:
         """The network as the traffic shows it; None if it is not followed, or there is only one rank."""
-        return self._loop.view if self._loop.is_following else None
+        return self._averaging.network
 
     def statistics(self) -> Statistics:
         """Return the totals of all exchanges so far."""
-        return Statistics(step=self._averager.step, exchanges=self._history.totals)
+        return self._averaging.statistics()
 
     def average_buffers(self) -> None:
         """Average the model's buffers now, as before an evaluation and at the end. Between steps, on every rank.
 
         They are averaged every 20 steps without it. If they are left to DDP, nothing happens.
         """
-        self._engine.drain()
-        if self._executor.num_ranks > 1:
-            self._buffers.average(self._averager.channel)
+        self._averaging.average_buffers()
 
     def state_dict(self) -> dict[str, Any]:
         """Return residuals, thresholds, step and all that decides what comes next. Between steps, on every rank."""
-        self._engine.drain()
-        return checkpoint.save(self._averager, self._loop, self._buffers)
+        return self._averaging.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Continue from a state; one of another number of ranks or another model is rejected.
@@ -281,18 +229,7 @@ class HookState:
             state: From `state_dict` of the same rank.
             strict: If False, a state that does not fit gives a warning, and its residuals are dropped.
         """
-        self._engine.drain()
-        self._loop.finish_round()
-        given_link = self.config.link if isinstance(self.config, Fixed) else None
-        checkpoint.load(
-            self._averager,
-            self._loop,
-            self._buffers,
-            state,
-            self._model.parameters,
-            strict=strict,
-            link=given_link,
-        )
+        self._averaging.load_state_dict(state, self._model.parameters, strict=strict)
 
     def abandon(self) -> None:
         """Give up before `close`, where this rank has failed: other ranks lose it now, and not by a deadline."""
@@ -313,11 +250,10 @@ class HookState:
         """
         deadline = closing_deadline()
         self._stop_watching()
-        self._engine.close()
+        self._averaging.engine.close()
         if self._handed_over is not None:
             self._handed_over.give_back()
-        self._loop.close(deadline)
-        self._executor.close(deadline=deadline)
+        self._averaging.close(deadline)
 
 
 def hook(state: HookState, bucket: GradBucket) -> Future[Tensor]:
@@ -330,12 +266,6 @@ def hook(state: HookState, bucket: GradBucket) -> Future[Tensor]:
 
 # DDP compares annotations with the types themselves, not with their names.
 hook.__annotations__ |= {"bucket": vars(dist)["GradBucket"], "return": Future[Tensor]}
-
-
-def _fingerprint(buffers: Mapping[str, Tensor]) -> int:
-    """Return a number by which ranks find out whether their buffers have the same names, sizes and types."""
-    found = [(name, buffer.numel(), str(buffer.dtype)) for name, buffer in buffers.items()]
-    return crc32(repr(found).encode())
 
 
 def _check_gradient(gradient: Tensor, parameters: list[Tensor]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.collectives import ALGORITHMS, AUTO, NATIVE, Collective
 from headway.compress import check_ratio
@@ -18,7 +18,7 @@ Form = tuple[str, str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The exchange, ratio, algorithm, value format and fusion in force at a step.
+    """The exchange, ratio, algorithm, value format, fusion and pace in force at a step.
 
     Args:
         exchange: How a bucket gets averaged; a name in `headway.exchange.EXCHANGES`.
@@ -28,6 +28,8 @@ class Plan:
         values: The value format on the wire: "fp32", "fp16", "int8", "int4" or "sign", where the exchange supports it.
         fusion: "bucket" exchanges each bucket on its own, "step" all buckets of a step in one; "auto" is the cheaper.
         bits: The bit width, for exchanges that send codes.
+        local_steps: Steps from one exchange to the next, H; above 1 with `headway.local` only.
+        delay: After how many of these steps the average is applied, while it travels; 0 waits for it.
     """
 
     exchange: str = "dense"
@@ -37,6 +39,8 @@ class Plan:
     values: ValueFormat = "fp32"
     fusion: str = AUTO
     bits: int = 8
+    local_steps: int = 1
+    delay: int = 0
 
     def __post_init__(self) -> None:
         _one_of("exchange", self.exchange, EXCHANGES)
@@ -50,6 +54,10 @@ class Plan:
         known = self.description.bits or [bits for kind in EXCHANGES.values() for bits in kind.description.bits]
         if self.bits not in (known or [Plan.bits]):
             raise ValueError(f"bits is {self.bits}, but must be one of {', '.join(map(str, known))}")
+        if type(self.local_steps) is not int or self.local_steps < 1:
+            raise ValueError(f"local_steps is {self.local_steps!r}, but must be a number of steps, 1 or more")
+        if type(self.delay) is not int or not 0 <= self.delay <= self.local_steps:
+            raise ValueError(f"delay is {self.delay!r}, but must be between 0 and local_steps, {self.local_steps}")
 
     def _why_not_values(self) -> str:
         allowed, codes = self.description.value_formats, self.description.bits
@@ -89,6 +97,11 @@ class Plan:
         return (self.exchange, self.values, self.bits if self.description.bits else 0)
 
     @property
+    def without_pace(self) -> Plan:
+        """The same plan for every step."""
+        return self if self.local_steps == 1 and self.delay == 0 else replace(self, local_steps=1, delay=0)
+
+    @property
     def label(self) -> str:
         """The plan in a few words.
 
@@ -104,6 +117,10 @@ class Plan:
             parts.append(self.values)
         if self.fusion == "step":
             parts.append("(one exchange a step)")
+        if self.local_steps > 1:
+            parts = [each for each in parts if not each.startswith("(")] + [f"every {self.local_steps} steps"]
+        if self.delay:
+            parts.append(f"applied {self.delay} late")
         return " ".join(parts)
 
 

@@ -12,6 +12,7 @@ from headway.tuner.gains import GainModel
 from headway.tuner.link_tracker import GivenLink, LinkTracker
 from headway.tuner.loop import ControlLoop, LoopConfig
 from headway.tuner.objectives import Objectives
+from headway.tuner.pacing import EVERY_STEP, Pace, Pacing, paces_between
 from headway.tuner.policies import POLICIES, Balanced, Goodput, Knee, Policy, Shortest, policy_of
 from headway.tuner.regimes import Regimes, contenders, find_regimes
 from headway.tuner.rounds import RoundSchedule
@@ -20,6 +21,7 @@ from headway.tuner.times import TimeModel
 from headway.tuner.transport import RoundRequest, Transport
 
 __all__ = [
+    "EVERY_STEP",
     "POLICIES",
     "Adaptive",
     "AdaptiveChooser",
@@ -42,6 +44,8 @@ __all__ = [
     "LoopConfig",
     "Objectives",
     "Option",
+    "Pace",
+    "Pacing",
     "Policy",
     "Regimes",
     "RoundRequest",
@@ -56,6 +60,7 @@ __all__ = [
     "contenders",
     "find_regimes",
     "make_loop",
+    "paces_between",
     "pareto_front",
     "plan_as_dict",
     "plans_at",

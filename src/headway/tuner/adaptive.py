@@ -18,6 +18,7 @@ from headway.tuner.decision import Cause, Decision
 from headway.tuner.front import Floats, Front, pareto_front
 from headway.tuner.gains import GainModel
 from headway.tuner.objectives import Objectives
+from headway.tuner.pacing import Pace, Pacing
 from headway.tuner.policies import Policy
 from headway.tuner.step_reports import StepReport
 from headway.tuner.times import TimeModel
@@ -54,6 +55,7 @@ class AdaptiveChooser:
         warm_up: The least ratio at a step.
         costs: Predicts costs.
         is_corrected: Whether momentum is corrected.
+        pacing: How often ranks may talk; at every step by default.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class AdaptiveChooser:
         costs: CostModel,
         *,
         is_corrected: bool = False,
+        pacing: Pacing | None = None,
     ) -> None:
         self._plans = list(plans)
         self._place_of = {plan: place for place, plan in enumerate(self._plans)}
@@ -71,6 +74,7 @@ class AdaptiveChooser:
         self._warm_up = warm_up
         self._costs = costs
         self._is_corrected = is_corrected
+        self._pacing = pacing or Pacing()
         self._ratios = np.array([plan.sent_ratio for plan in self._plans])
         self._gains = GainModel(self._plans, costs.num_ranks)
         self._times = TimeModel(self._plans)
@@ -111,6 +115,7 @@ class AdaptiveChooser:
             self._link_moved_at = situation.step
             self._times.doubt()
         self._learn_gains(situation.plan, situation.steps)
+        self._pacing.learn(situation.steps.agreement)
         is_settled = situation.step - self._link_moved_at >= _NUM_STEADY
         if situation.is_steady and not situation.changes and is_settled:
             self._learn_times(situation.plan, situation.steps, situation.link)
@@ -124,7 +129,7 @@ class AdaptiveChooser:
         self._learn_times(situation.plan, situation.steps, situation.link)
         self._link_moved_at = situation.step
         plain = self._front_of(np.array([self._place_of[PLAIN]]), situation.link)
-        is_worth_trying = situation.plan == PLAIN and float(plain.sync_s[0]) <= _CHEAP_LOOK_S
+        is_worth_trying = situation.plan.without_pace == PLAIN and float(plain.sync_s[0]) <= _CHEAP_LOOK_S
         decision = self._compare(situation, "start", only=PLAIN if is_worth_trying else None)
         return Choice(decision.plan, decision)
 
@@ -142,16 +147,16 @@ class AdaptiveChooser:
         if steps.has_curve:
             self._gains.learn_curve(np.array(steps.curve), steps.code_gains)
         if math.isfinite(steps.realised_gain):
-            self._realised_gain = self._gains.counted(plan, steps.realised_gain)
+            self._realised_gain = self._gains.counted(plan, steps.realised_gain) / plan.local_steps
             if steps.has_curve:
                 self._gains.learn_realised(plan, steps.realised_gain, np.array(steps.total_curve))
 
     def _learn_times(self, plan: Plan, steps: StepReport, link: Link) -> None:
         assert self._objectives is not None
         compress_s, sync_s = self._objectives.at(link)
-        place = self._place_of[plan]
+        place = self._place_of[plan.without_pace]
         self._times.learn(plan, float(compress_s[place] + sync_s[place]), steps.exposed_s)
-        if plan == PLAIN and math.isfinite(steps.exposed_s):
+        if plan.without_pace == PLAIN and math.isfinite(steps.exposed_s):
             self._plain_s = steps.exposed_s
 
     def _cause(self, situation: Situation) -> Cause | None:
@@ -166,7 +171,7 @@ class AdaptiveChooser:
             return None
         if self._is_trying_plain and math.isfinite(self._plain_s):
             return "start"
-        front = self._front_of(np.array([self._place_of[situation.plan]]), situation.link)
+        front = self._in_force(situation.plan, situation.link)
         if not basis.has_curve or _has_moved(float(front.gain[0]), basis.gain):
             return "gain"
         return "pace" if _has_moved(float(front.step_s[0]), basis.step_s) else None
@@ -174,15 +179,19 @@ class AdaptiveChooser:
     def _compare(self, situation: Situation, cause: Cause, only: Plan | None = None) -> Decision:
         """Compare all plans that the warm-up allows, or one with that in force, and take the best."""
         step, plan, link = situation.step, situation.plan, situation.link
-        here = self._place_of[plan]
+        here = self._place_of[plan.without_pace]
         allowed = np.flatnonzero(self._ratios >= self._warm_up.least_ratio(step))
         if only is not None:
             allowed = np.array([self._place_of[only]])
         self._is_trying_plain = only is not None
-        on_front = allowed[pareto_front(self._front_of(allowed, link).objectives)]
-        shown = on_front if here in on_front else np.append(on_front, here)
-        mine = int(np.flatnonzero(shown == here)[0])
-        front = replace(self._front_of(shown, link), in_force=mine)
+        at_every_step = allowed[pareto_front(self._front_of(allowed, link).objectives)]
+        front = self._pacing.spread(self._front_of(at_every_step, link))
+        on_front = pareto_front(front.objectives)
+        front = front.only(on_front)
+        if plan not in front.plans:
+            front = front.joined(self._in_force(plan, link))
+        mine = front.plans.index(plan)
+        front = replace(front, in_force=mine)
         scores = self._scores(front) if self._has_curve else np.ones(len(front))
         best = int(scores[: len(on_front)].argmax())
         may_stay = here in allowed or not self._has_curve
@@ -217,8 +226,12 @@ class AdaptiveChooser:
         num_recent = sum(step - each <= _RECENT_STEPS for each in self._unexplained)
         return 1 + _SWITCH_MARGIN + _REPEAT_MARGIN * num_recent
 
+    def _in_force(self, plan: Plan, link: Link) -> Front:
+        """Return a plan alone, at its pace."""
+        return self._pacing.at(self._front_of(np.array([self._place_of[plan.without_pace]]), link), Pace.of(plan))
+
     def _front_of(self, places: np.ndarray, link: Link) -> Front:
-        """Return some plans with their predicted times and gains."""
+        """Return some plans with their predicted times and gains, if ranks talk at every step."""
         assert self._objectives is not None
         factors = self._times.factors()
         compress_s, sync_s = (factors * each for each in self._objectives.at(link))

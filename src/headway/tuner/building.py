@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch.distributed as dist
 
 from headway.collectives import Executor
@@ -13,6 +16,7 @@ from headway.tuner.config import Adaptive, Fixed
 from headway.tuner.decision import DecisionLog
 from headway.tuner.link_tracker import GivenLink, LinkTracker
 from headway.tuner.loop import ControlLoop, LoopConfig
+from headway.tuner.pacing import EVERY_STEP, Pace, Pacing
 from headway.tuner.policies import policy_of
 from headway.tuner.transport import BackgroundTransport, InlineTransport, Transport
 
@@ -26,6 +30,7 @@ def make_loop(
     log: DecisionLog | None = None,
     *,
     is_corrected: bool = False,
+    paces: Sequence[Pace] = EVERY_STEP,
 ) -> ControlLoop:
     """Measure network and machine as far as needed, and return the control loop. All ranks call it.
 
@@ -35,31 +40,35 @@ def make_loop(
         group: The process group whose ranks take part; control rounds get connections of their own.
         log: Receives the decisions, on rank 0.
         is_corrected: Whether momentum is corrected.
+        paces: How often ranks may talk; if there are several, one is chosen live, also for a fixed exchange.
     """
     given_link = config.link if isinstance(config, Fixed) else None
     is_followed = executor.num_ranks > 1 and config.interval > 0 and given_link is None
     costs = _measure_costs(config, executor)
+    first = config.plan if isinstance(config, Fixed) else PLAIN
     loop_config = LoopConfig(
-        first=config.plan if isinstance(config, Fixed) else PLAIN,
+        first=replace(first, **paces[0]._asdict()),
         plans=config.plans,
         interval=config.interval if is_followed else 0,
-        is_adaptive=isinstance(config, Adaptive),
+        is_adaptive=isinstance(config, Adaptive) or len(paces) > 1,
+        paces=paces,
     )
     transport: Transport = InlineTransport(executor)
     if is_followed:
         own = Executor(group, timeout_s=config.timeout_s, debug=config.debug, cpu_only=True, beside=executor)
         transport = BackgroundTransport(own, executor.patience_s)
-    has_choice = executor.rank == 0 and len(config.plans) > 1
-    chooser = _make_chooser(config, costs, is_corrected=is_corrected) if has_choice else None
+    has_choice = executor.rank == 0 and (len(config.plans) > 1 or len(paces) > 1)
+    chooser = _make_chooser(config, costs, paces, is_corrected=is_corrected) if has_choice else None
     tracker = LinkTracker(costs.calibration) if is_followed else GivenLink(costs.link)
     return ControlLoop(loop_config, costs, transport, tracker, chooser, log)
 
 
-def _make_chooser(config: Fixed | Adaptive, costs: CostModel, *, is_corrected: bool) -> Chooser:
-    if isinstance(config, Fixed):
+def _make_chooser(config: Fixed | Adaptive, costs: CostModel, paces: Sequence[Pace], *, is_corrected: bool) -> Chooser:
+    if isinstance(config, Fixed) and len(paces) == 1:
         return FusionChooser(config.plans, costs)
-    policy, warm_up = policy_of(config.policy), config.ratio_warm_up
-    return AdaptiveChooser(config.plans, policy, warm_up, costs, is_corrected=is_corrected)
+    chosen = config if isinstance(config, Adaptive) else Adaptive(warm_up=0)
+    policy, warm_up = policy_of(chosen.policy), chosen.ratio_warm_up
+    return AdaptiveChooser(config.plans, policy, warm_up, costs, is_corrected=is_corrected, pacing=Pacing(paces))
 
 
 def _measure_costs(config: Fixed | Adaptive, executor: Executor) -> CostModel:

@@ -2,14 +2,15 @@
 
 A message has a fixed size that follows from its class, so nothing has to announce it. Its layout is that of the fields:
 a number, truth value or `Literal` takes one place, a nested dataclass its fields, a plan its index in the list that all
-ranks hold, a value that may be None a flag in front, and a tuple its length and room for the most entries it may have.
+ranks hold and its pace, a value that may be None a flag in front, and a tuple its length and room for the most entries
+it may have.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -20,6 +21,8 @@ from headway.errors import MessageError
 from headway.exchange import Plan
 
 M = TypeVar("M")
+_PLAN_SIZE = 3
+"""Its index, and its pace: local steps and delay."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Codec:
     """Turns messages into vectors of float64, and back.
 
     Args:
-        plans: The plans that messages may name, in the same order on all ranks.
+        plans: The plans that messages may name, in the same order on all ranks; any pace goes with each.
 
     >>> @dataclass(frozen=True)
     ... class Reading:
@@ -76,7 +79,7 @@ class Codec:
             yield float(value is not None)
             yield from [0.0] * _size(inner) if value is None else self._numbers(inner, value)
         elif kind is Plan:
-            yield float(self._place_of[value])
+            yield from (float(self._place_of[value.without_pace]), float(value.local_steps), float(value.delay))
         elif get_origin(kind) is Literal:
             yield float(get_args(kind).index(value))
         elif names := _wire_fields(kind):
@@ -100,10 +103,17 @@ class Codec:
             return kind(**{name: self._read(hint, values) for name, hint in names})
         number = next(values)
         if kind is Plan:
-            return self._plans[_index(number, len(self._plans), "plans")]
+            return self._paced(self._plans[_index(number, len(self._plans), "plans")], next(values), next(values))
         if get_origin(kind) is Literal:
             return get_args(kind)[_index(number, len(get_args(kind)), "choices")]
         return kind(number)
+
+    @staticmethod
+    def _paced(plan: Plan, local_steps: float, delay: float) -> Plan:
+        try:
+            return replace(plan, local_steps=int(local_steps), delay=int(delay))
+        except (ValueError, OverflowError) as error:
+            raise MessageError(f"{local_steps} local steps, applied {delay} late, are no pace") from error
 
 
 def _index(number: float, size: int, what: str) -> int:
@@ -148,4 +158,4 @@ def _size(kind: Any) -> int:
         return 1 + most * _size(inner)
     if inner is not kind:
         return 1 + _size(inner)
-    return sum(_size(hint) for _, hint in _wire_fields(kind)) or 1
+    return sum(_size(hint) for _, hint in _wire_fields(kind)) or (_PLAN_SIZE if kind is Plan else 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ class Front:
     """The place of the plan in force, if it is among them: policies may be lenient with it."""
     is_corrected: bool = False
     """Whether momentum is corrected: then a step teaches more at the same gain."""
+    effort: Floats = field(default_factory=lambda: np.ones(1))
+    """How many steps it takes to learn as much as in one that all ranks take together: see `headway.tuner.Pacing`."""
 
     @property
     def step_s(self) -> Floats:
@@ -41,12 +43,34 @@ class Front:
         return self.own_s + self.compress_s + self.sync_s
 
     @property
+    def progress_s(self) -> Floats:
+        """The time to learn as much as in a step that all ranks take together, if nothing waited in a residual."""
+        return np.maximum(self.step_s, 1e-9) * self.effort
+
+    @property
     def objectives(self) -> Floats:
-        """What is minimised: t_compress, t_sync and 1/gain, a row a plan."""
-        return np.stack([self.compress_s, self.sync_s, 1 / self.gain], axis=1)
+        """What is minimised: t_compress, t_sync, 1/gain and the effort, a row a plan."""
+        return np.stack(np.broadcast_arrays(self.compress_s, self.sync_s, 1 / self.gain, self.effort), axis=1)
 
     def __len__(self) -> int:
         return len(self.plans)
+
+    def only(self, places: Indices) -> Front:
+        """Return some of the plans."""
+        return self._with([self.plans[place] for place in places], [column[places] for column in self._columns])
+
+    def joined(self, other: Front) -> Front:
+        """Return the plans of both."""
+        pairs = zip(self._columns, other._columns, strict=True)
+        return self._with([*self.plans, *other.plans], [np.append(*pair) for pair in pairs])
+
+    @property
+    def _columns(self) -> list[Floats]:
+        return [self.compress_s, self.sync_s, self.gain, self.effort]
+
+    def _with(self, plans: Sequence[Plan], columns: Sequence[Floats]) -> Front:
+        compress_s, sync_s, gain, effort = columns
+        return replace(self, plans=plans, compress_s=compress_s, sync_s=sync_s, gain=gain, effort=effort)
 
 
 def pareto_front(costs: Floats) -> Indices:

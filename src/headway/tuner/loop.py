@@ -35,7 +35,8 @@ from headway.tuner.messages import (
     Report,
     Span,
 )
-from headway.tuner.rounds import RoundSchedule, delay_for
+from headway.tuner.pacing import EVERY_STEP, Pace
+from headway.tuner.rounds import MIN_DELAY, RoundSchedule, delay_for
 from headway.tuner.step_reports import StepObserver, StepReport
 from headway.tuner.transport import RoundRequest, Transport
 
@@ -56,12 +57,19 @@ class LoopConfig:
         plans: The plans to choose from, in the same order on all ranks.
         interval: Steps between thorough control rounds; 0 for none after the first choice.
         is_adaptive: Whether plans are chosen by time and gain: then steps are reported too, and rounds are frequent.
+        paces: How often ranks may talk; a "step" of this loop is an exchange, whatever its pace.
     """
 
     first: Plan
     plans: Sequence[Plan]
     interval: int
     is_adaptive: bool
+    paces: Sequence[Pace] = EVERY_STEP
+
+    @property
+    def least_delay(self) -> int:
+        """The least number of exchanges from the start of a control round until its answer holds."""
+        return MIN_DELAY if self.paces == EVERY_STEP else 1
 
 
 class _RoundUnderWay(NamedTuple):
@@ -106,7 +114,9 @@ class ControlLoop:
         self._codec = Codec(config.plans)
         self._report_kind = LearningReport if config.is_adaptive else Report
         self._answer_kind = DecisionAnswer if config.is_adaptive else Answer
-        self._schedule = RoundSchedule(config.interval or 1, looks_often=config.is_adaptive)
+        self._schedule = RoundSchedule(
+            config.interval or 1, looks_often=config.is_adaptive, least_delay=config.least_delay
+        )
         self._records: deque[ExchangeRecord] = deque(maxlen=_MOST_RECORDS)
         """Since the last control round."""
         kinds = {plan.exchange: plan.description for plan in config.plans}.values()
@@ -119,6 +129,8 @@ class ControlLoop:
         self._step = 0
         self._step_s = 0.0
         """The time of a step, near the shorter ones of the latest."""
+        self._knows_own_time = False
+        """Whether ranks say themselves what their steps take, as those do that take several between exchanges."""
         self._ended_at: float | None = None
         self.current = StepPlan(plan=config.first, costs=costs, awaits_buckets=self._has_choice)
         self.view = NetworkView(estimate=tracker.estimate)
@@ -135,7 +147,7 @@ class ControlLoop:
 
     @property
     def _has_choice(self) -> bool:
-        return len(self._config.plans) > 1
+        return len(self._config.plans) > 1 or len(self._config.paces) > 1
 
     @property
     def is_following(self) -> bool:
@@ -170,7 +182,8 @@ class ControlLoop:
             self.current, awaits_buckets=False, takes_curves=self.current.is_measured and self._config.is_adaptive
         )
         self._observer.curves.extend(curves)
-        self._observer.observe_backward(arrivals_s[-1])
+        if not self._knows_own_time:
+            self._observer.observe_backward(arrivals_s[-1])
         if self._chooser is not None:
             self._chooser.set_buckets(shapes, arrivals_s)
         if self._has_choice:
@@ -187,6 +200,16 @@ class ControlLoop:
         if curves is not None:
             self._observer.curves.append(curves)
 
+    def observe_own_time(self, own_s: float) -> None:
+        """Take in what a step of this rank takes without its exchange, before an exchange."""
+        self._knows_own_time = True
+        self._observer.observe_step(own_s, math.nan)
+
+    def observe_agreement(self, moved: float, agreed: float) -> None:
+        """Take in how far this rank has moved, and how much of that all ranks agree on: see `StepReport`."""
+        self._observer.moved += moved
+        self._observer.agreed += agreed
+
     def end_step(self, last_arrival_s: float) -> None:
         """Take in how long the step took, and let rank 0 begin a control round that waits for the end of the step."""
         before, self._ended_at = self._ended_at, self._clock()
@@ -196,7 +219,8 @@ class ControlLoop:
         step_s = self._ended_at - before
         self._step_s = min(step_s, self._step_s + _SMOOTHING * (step_s - self._step_s) if self._step_s else step_s)
         exposed_s = math.nan if self.current.is_measured else self._ended_at - last_arrival_s
-        self._observer.observe_step(max(last_arrival_s - before, 0.0), exposed_s)
+        own_s = math.nan if self._knows_own_time else max(last_arrival_s - before, 0.0)
+        self._observer.observe_step(own_s, exposed_s)
 
     def finish_round(self) -> None:
         """Wait for the control round that is under way, if there is one, and adopt its answer; all ranks do so."""
@@ -205,19 +229,27 @@ class ControlLoop:
             answer = self._codec.decode(self._answer_kind, self._transport.result())
             self._adopt(answer, link=self.link if is_opening else self._followed(answer.estimate.link))
 
-    def place_of(self, fields: Mapping[str, Any] | None) -> int:
-        """Return the index of an earlier run's plan among those to choose from, or -1 to keep the present one."""
-        places = [place for place, plan in enumerate(self._config.plans) if vars(plan) == fields]
+    def place_of(self, fields: Mapping[str, Any] | None) -> tuple[int, Pace]:
+        """Return the index of an earlier run's plan among those to choose from, or -1 to keep the present one.
+
+        And its pace, or the present one where that is not to choose from.
+        """
+        known = vars(Plan()) | dict(fields or {})
+        pace = Pace(known.pop("local_steps"), known.pop("delay"))
+        bare = {**known, **Pace()._asdict()}
+        places = [place for place, plan in enumerate(self._config.plans) if vars(plan) == bare]
         if self._config.is_adaptive and fields is not None and not places:
             warnings.warn(f"the plan of the state is not one to choose from: going on with {self.plan}", stacklevel=4)
-        return places[0] if places else -1
+        is_known = fields is not None and pace in self._config.paces
+        return places[0] if places and fields is not None else -1, pace if is_known else Pace.of(self.plan)
 
-    def resume(self, step: int, place: int = -1, link: Link | None = None) -> None:
+    def resume(self, step: int, place: int = -1, pace: Pace | None = None, link: Link | None = None) -> None:
         """Continue at another step, between steps; all ranks do so.
 
         Args:
             step: The next step.
             place: The index of the plan to continue with, from `place_of`; -1 for the present one.
+            pace: The pace to continue with; the present one by default.
             link: The link to put in force, if not the present one.
         """
         self._schedule.restart(step)
@@ -226,6 +258,7 @@ class ControlLoop:
         self._ended_at = None
         kept = self.plan if self._config.is_adaptive else self._config.first
         plan = self._config.plans[place] if place >= 0 and self._config.is_adaptive else kept
+        plan = replace(plan, **(pace or Pace.of(self.plan))._asdict())
         costs = self.current.costs if link is None else self.current.costs.on(link)
         self.current = StepPlan(plan=plan, costs=costs, awaits_buckets=self._has_choice)
 
@@ -311,7 +344,7 @@ class ControlLoop:
     def _next_rounds(self, step: int, *, is_restless: bool) -> NextRounds:
         latency_s = self._tracker.estimate.link.latency_s
         round_s = _NUM_LATENCIES * latency_s + min(latency_s, _MOST_PAUSE_S)
-        delay = delay_for(round_s, self._step_s)
+        delay = delay_for(round_s, self._step_s, self._config.least_delay)
         return self._schedule.following(step, is_restless=is_restless, delay=delay)
 
     def _followed(self, estimate: Link) -> Link:

@@ -39,7 +39,7 @@ class Balanced:
 
     def __call__(self, front: Front) -> Floats:
         patience = self.corrected_patience if front.is_corrected else self.patience
-        scores = 1 / ((1 + (patience / front.gain) ** 1.5) * np.maximum(front.step_s, 1e-9))
+        scores = 1 / ((1 + (patience / front.gain) ** 1.5) * front.progress_s)
         return _lowered_below(self.floor, front, scores)
 
 
@@ -56,7 +56,7 @@ class Goodput:
     exponent: float = 0.15
 
     def __call__(self, front: Front) -> Floats:
-        return np.asarray(front.gain**self.exponent / np.maximum(front.step_s, 1e-9))
+        return np.asarray(front.gain**self.exponent / front.progress_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class Shortest:
     slack: float = 0.05
 
     def __call__(self, front: Front) -> Floats:
-        step_s, is_enough = np.maximum(front.step_s, 1e-9), front.gain >= _floors(self.floor, front)
+        step_s, is_enough = front.progress_s, front.gain >= _floors(self.floor, front)
         shortest_s = step_s[is_enough].min(initial=np.inf)
         slack = np.full(len(front), self.slack)
         if front.in_force is not None:

@@ -13,14 +13,14 @@ _MOST_INTERVALS = 4
 """Thorough rounds get rarer while nothing happens, down to one in this many intervals."""
 
 
-def delay_for(round_s: float, step_s: float) -> int:
+def delay_for(round_s: float, step_s: float, least: int = MIN_DELAY) -> int:
     """Return after how many steps the answer of a control round can hold without any rank waiting for it.
 
     >>> delay_for(0.3, 0.2), delay_for(0.3, 0.05), delay_for(0.3, 0.0)
     (3, 7, 3)
     """
     steps = math.ceil(round_s / step_s) + 1 if step_s > 0 else 0
-    return min(max(steps, MIN_DELAY), _MAX_DELAY)
+    return min(max(steps, least), _MAX_DELAY)
 
 
 @dataclass
@@ -36,20 +36,22 @@ class RoundSchedule:
     Args:
         interval: Steps between thorough rounds.
         looks_often: Whether there are brief rounds between them.
+        least_delay: The least number of steps from the start of a round until its answer holds.
     """
 
     interval: int
     looks_often: bool = False
+    least_delay: int = MIN_DELAY
 
     def __post_init__(self) -> None:
         self.restart(0)
 
     def restart(self, step: int) -> None:
         """Begin, or begin again, at a step."""
-        next_round = step + MIN_DELAY if self.looks_often else self._regular_after(step)
+        next_round = step + self.least_delay if self.looks_often else self._regular_after(step)
         next_thorough = step + self.interval if self.looks_often else next_round
         self._num_calm = 0
-        self.adopt(NextRounds(next_round, next_thorough, is_restless=False, delay=MIN_DELAY))
+        self.adopt(NextRounds(next_round, next_thorough, is_restless=False, delay=self.least_delay))
 
     def adopt(self, rounds: NextRounds) -> None:
         """Follow what rank 0 has answered."""

@@ -43,11 +43,20 @@ class StepReport:
     """The gain curve of its sum with the residual."""
     code_gains: CodeGains = ()
     """What codes are expected to preserve of the gradient alone."""
+    moved: float = 0.0
+    """With local steps: <d, sent> of this rank, where d is how far it has moved."""
+    agreed: float = 0.0
+    """With local steps: <d, average of what ranks have sent>."""
 
     @property
     def has_curve(self) -> bool:
         """Whether the gain curves are known."""
         return bool(self.curve and self.total_curve)
+
+    @property
+    def agreement(self) -> float:
+        """How much the differences of ranks agree, |mean d|² / mean |d|²; NaN if that is not known."""
+        return self.agreed / self.moved if self.moved > 0 else math.nan
 
     @classmethod
     def combined(cls, reports: Sequence[StepReport]) -> StepReport:
@@ -68,6 +77,8 @@ class StepReport:
             curve=_mean([report.curve for report in known]),
             total_curve=_mean([report.total_curve for report in known]),
             code_gains=_by_bits([report.code_gains for report in reports], [1.0] * len(reports)),
+            moved=math.fsum(report.moved for report in reports),
+            agreed=math.fsum(report.agreed for report in reports),
         )
 
 
@@ -82,10 +93,13 @@ class StepObserver:
     """The time of a step without its exchange, before one has been measured."""
     switched_at: int = 0
     num_to_skip: int = 0
+    moved: float = 0.0
+    agreed: float = 0.0
 
     def observe_step(self, own_s: float, exposed_s: float) -> None:
-        """Take in a step; NaN for an exchange that was slowed down to be measured."""
-        self.own_s.append(own_s)
+        """Take in a step; NaN for an exchange that was slowed down to be measured, and for a time that is not known."""
+        if math.isfinite(own_s):
+            self.own_s.append(own_s)
         if self.num_to_skip > 0:
             self.num_to_skip -= 1
         elif math.isfinite(exposed_s):
@@ -103,6 +117,7 @@ class StepObserver:
     def report(self, records: Sequence[ExchangeRecord]) -> StepReport:
         """Return what was measured since the last report, the records since then included."""
         curves, self.curves = self.curves, []
+        moved, self.moved, agreed, self.agreed = self.moved, 0.0, self.agreed, 0.0
         settled = [record for record in records if record.step >= self.switched_at + _NUM_SETTLING_GAINS]
         known = [record for record in settled if math.isfinite(record.gain) and record.dense_bytes > 0]
         gains, weights = [record.gain for record in known], [record.dense_bytes for record in known]
@@ -113,6 +128,8 @@ class StepObserver:
             curve=_of_all_buckets([each.gradient for each in curves]),
             total_curve=_of_all_buckets([each.total for each in curves]),
             code_gains=_by_bits([each.codes for each in curves], [each.gradient.energy for each in curves]),
+            moved=moved,
+            agreed=agreed,
         )
 
 

@@ -1,4 +1,4 @@
-"""The state of a hook between steps, as plain data that ``torch.load(weights_only=True)`` reads."""
+"""The state of averaging between steps, as plain data that ``torch.load(weights_only=True)`` reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headway.exchange import Averager, BucketLayout, BufferAverager, Layout, Mem
 from headway.kernels import Momentum
 from headway.kernels.threshold import Threshold
 from headway.network import Link
-from headway.tuner import ControlLoop
+from headway.tuner import ControlLoop, Pace
 
 FORMAT = 1
 
@@ -97,9 +97,9 @@ def load(
             settled=_layout_of(state.get("next_buckets")),
             loss_scale=state.get("loss_scale"),
         )
-    place = torch.tensor([loop.place_of(state.get("plan"))])
-    averager.channel.executor.broadcast(place, 0)
-    loop.resume(averager.step, int(place), link)
+    place, pace = loop.place_of(state.get("plan"))
+    of_rank_0 = averager.channel.executor.broadcast(torch.tensor([place, *pace]), 0).tolist()
+    loop.resume(averager.step, of_rank_0[0], Pace(*of_rank_0[1:]), link)
     buffers.resume(state.get("buffers"), averager.channel)
 
 
@@ -143,7 +143,7 @@ def _layout_of(buckets: Sequence[Mapping[str, Any]] | None) -> Layout | None:
 
 
 def _misfit(averager: Averager, state: Mapping[str, Any], parameters: Mapping[str, int]) -> str | None:
-    """Return why a state does not fit this hook, or None if it does."""
+    """Return why a state does not fit this run, or None if it does."""
     if state.get("format") != FORMAT:
         return f"the state has format {state.get('format')!r}, but this version reads {FORMAT}"
     channel = averager.channel
