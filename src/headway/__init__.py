@@ -9,7 +9,19 @@ from headway._version import __version__
 from headway.errors import HeadwayError, LabError, MessageError, MismatchError, PeerLost
 
 if TYPE_CHECKING:
-    from headway import collectives, compress, exchange, gossip, integrations, kernels, lab, network, report, tuner
+    from headway import (
+        collectives,
+        compress,
+        exchange,
+        gossip,
+        integrations,
+        kernels,
+        lab,
+        local,
+        network,
+        report,
+        tuner,
+    )
     from headway.ddp import Adaptive, Fixed, HookState, Statistics, attach, hook
     from headway.exchange import ExchangeRecord, Plan
     from headway.network import Link, NetworkView
@@ -40,6 +52,7 @@ __all__ = [
     "integrations",
     "kernels",
     "lab",
+    "local",
     "network",
     "report",
     "tuner",

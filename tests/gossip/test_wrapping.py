@@ -42,7 +42,7 @@ def test_models_and_optimizers_that_do_not_fit_are_refused(pool):
         assert "give the bare model" in refused["ddp"]
         assert "1 parameters that are not the model's" in refused["foreign"]
         assert "torch.float64" in refused["double"]
-        assert "gossips already" in refused["twice"]
+        assert "wrapped already" in refused["twice"]
         assert "in this order, not SGD and Sequential" in refused["swapped"]
         assert "this optimizer is closed" in refused["closed"]
 

@@ -13,11 +13,20 @@ from torch import Tensor
 from headway.averaging import checkpoint
 from headway.averaging.statistics import Statistics
 from headway.collectives import Executor
-from headway.exchange import Averager, BufferAverager, Engine, ExchangeRecord, ExecutorChannel, History, Plan
+from headway.exchange import (
+    BUFFERS_EVERY,
+    Averager,
+    BufferAverager,
+    Engine,
+    ExchangeRecord,
+    ExecutorChannel,
+    History,
+    Plan,
+)
 from headway.kernels import Momentum
 from headway.kernels import warm_up as compile_kernels
 from headway.network import NetworkView
-from headway.tuner import Adaptive, Decision, DecisionLog, Fixed, Pace, make_loop
+from headway.tuner import EVERY_STEP, Adaptive, Decision, DecisionLog, Fixed, Pace, make_loop
 
 SameEverywhere = Sequence[object]
 """What must be the same on all ranks; compared by how it is printed."""
@@ -33,6 +42,7 @@ class Averaging:
         group: The ranks that take part; all by default.
         same_everywhere: What ranks must have in common, besides the configuration and the buffers.
         find_buffers: Returns the floating-point buffers to average, by name.
+        buffers_every: Steps between their averages.
         momentum: The momentum that an optimizer has handed over, if one has.
         may_skip_parameters: Whether a step may leave parameters unused.
         paces: How often ranks may talk, if that is to be chosen: see `headway.tuner.Pace`.
@@ -45,9 +55,10 @@ class Averaging:
         group: dist.ProcessGroup | None = None,
         same_everywhere: SameEverywhere = (),
         find_buffers: Callable[[], Mapping[str, Tensor]] = dict,
+        buffers_every: int = BUFFERS_EVERY,
         momentum: Momentum | None = None,
         may_skip_parameters: bool = False,
-        paces: Sequence[Pace] = (Pace(),),
+        paces: Sequence[Pace] = EVERY_STEP,
     ) -> None:
         self.config = config
         self.executor = Executor(group, timeout_s=config.timeout_s, debug=config.debug)
@@ -60,7 +71,7 @@ class Averaging:
         self._history = History()
         self.loop = make_loop(config, self.executor, group, log, is_corrected=momentum is not None, paces=paces)
         channel = ExecutorChannel(self.executor, self.loop.current.costs)
-        self.buffers = BufferAverager(find_buffers, channel)
+        self.buffers = BufferAverager(find_buffers, channel, buffers_every)
         self.averager = Averager(
             channel,
             self.loop,

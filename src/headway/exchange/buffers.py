@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 22
 
 
 class BufferAverager:
-    """Averages buffers every `BUFFERS_EVERY` steps, each over the ranks on which it is finite.
+    """Averages buffers every so many steps, each over the ranks on which it is finite.
 
         buffer = last average + sum over finite ranks of (buffer - last average) / number of finite ranks
 
@@ -38,10 +38,14 @@ class BufferAverager:
         find: Returns the floating-point buffers of the model by name; they may have been replaced since the last call.
             The first time it returns the same names, sizes and types on all ranks.
         channel: Brings rank 0's buffers to all ranks, to start from.
+        every: Steps between averages.
     """
 
-    def __init__(self, find: Callable[[], Mapping[str, Tensor]], channel: ExecutorChannel) -> None:
+    def __init__(
+        self, find: Callable[[], Mapping[str, Tensor]], channel: ExecutorChannel, every: int = BUFFERS_EVERY
+    ) -> None:
         self._find = find
+        self._every = every
         self._buffers = dict(find())
         self._numels = {name: buffer.numel() for name, buffer in self._buffers.items()}
         self._last = _flat([*self._buffers.values()])
@@ -54,7 +58,7 @@ class BufferAverager:
 
     def begin(self, step: int) -> None:
         """Prepare the average of a step if it is due; no forward or backward pass may run meanwhile."""
-        if self._last.numel() and (step + 1) % BUFFERS_EVERY == 0:
+        if self._last.numel() and (step + 1) % self._every == 0:
             self._prepare()
 
     def average(self, channel: ExecutorChannel) -> None:

@@ -1,21 +1,17 @@
-"""The process groups of a rank's gossip, and what all ranks must agree on before it starts."""
+"""The process groups of a rank's gossip."""
 
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable
 
-import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from headway.collectives import Executor
 from headway.collectives.ends import CLOSING_S, CUTTING_S, register, unregister
 from headway.collectives.groups import OwnGroups, wait_for
 from headway.gossip.inbox import MessageWire
 
-_BROADCAST = "scatter_gather"
 _LATE = 3
 """Timeouts to wait for what all ranks do together: some may first have to give up a lost neighbour."""
 
@@ -41,23 +37,6 @@ class Connections:
         ]
         self.wire, self.note_wire = (MessageWire(each.cpu, self.rank, self.num_ranks) for each in self._groups)
         register(self)
-
-    def check_agreement(self, what: str, number: int) -> None:
-        """Raise on all ranks if a number is not the same on all."""
-        numbers = self.executor.all_gather(torch.tensor([number])).flatten().tolist()
-        others = [rank for rank, theirs in enumerate(numbers) if theirs != numbers[0]]
-        if others:
-            raise ValueError(f"ranks {others} have another {what} than rank 0: give the same to all")
-
-    def make_equal(self, tensors: list[Tensor]) -> None:
-        """Copy the tensors of rank 0 to all ranks, and check that the same bits have arrived."""
-        parts = [tensor.detach().cpu().contiguous().view(-1).view(torch.uint8) for tensor in tensors]
-        whole = torch.cat(parts)
-        self.executor.broadcast(whole, 0, _BROADCAST)
-        with torch.no_grad():
-            for tensor, part in zip(tensors, torch.split(whole, [part.numel() for part in parts]), strict=True):
-                tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
-        self.check_agreement("initial model", zlib.crc32(whole.numpy().tobytes()))
 
     def check_open(self) -> None:
         """Raise if `close` has been called."""

@@ -17,7 +17,7 @@ from headway.exchange.engine import Engine
 from headway.gossip.algorithms import Algorithm
 from headway.gossip.edge import EdgeLost, MessageLayout
 from headway.gossip.estimates import Change, Estimates
-from headway.gossip.flat import MixedBuffers
+from headway.gossip.mixed_buffers import MixedBuffers
 from headway.gossip.monitoring import GossipEvents, Meter
 from headway.gossip.neighbourhood import Neighbourhood
 from headway.gossip.settings import GossipSettings

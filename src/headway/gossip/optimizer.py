@@ -14,23 +14,16 @@ from torch.optim import Optimizer
 from headway.collectives.ends import CLOSING_S
 from headway.gossip import checkpoint
 from headway.gossip.connections import Connections
-from headway.gossip.flat import FlatView
 from headway.gossip.gossip import Gossip
 from headway.gossip.live_ranks import LiveRanks
 from headway.gossip.monitoring import GossipEvent, GossipStatistics
 from headway.gossip.settings import GossipSettings
 from headway.gossip.topology import Topology
+from headway.replica import FlatView, WrappedOptimizer
 
 
-class GossipOptimizer(Optimizer):
-    """Steps like the optimizer it wraps, and mixes the model with those of the neighbours; made by `wrap`.
-
-    Parameter groups and state are those of the inner optimizer, so that schedulers act on them. A GradScaler that
-    finds an overflow skips the local update only: the neighbours need this rank's message all the same.
-    """
-
-    _step_supports_amp_scaling = True
-    """Let a GradScaler call `step` even where it has found an overflow."""
+class GossipOptimizer(WrappedOptimizer):
+    """Steps like the optimizer it wraps, and mixes the model with those of the neighbours; made by `wrap`."""
 
     def __init__(
         self,
@@ -43,8 +36,7 @@ class GossipOptimizer(Optimizer):
         topology: Topology,
         settings: GossipSettings,
     ) -> None:
-        super().__init__(inner.param_groups, inner.defaults)
-        self.inner = inner
+        super().__init__(inner)
         self.topology = topology
         self._parameters = parameters
         self._buffers = buffers
@@ -55,14 +47,8 @@ class GossipOptimizer(Optimizer):
         self._flat = torch.empty(parameters.numel, device=parameters.device)
         self._rounded = None if parameters.is_exact else parameters.new()
         """The model as 16-bit parameters held it when it was last written."""
-        self._frozen = [p for group in inner.param_groups for p in group["params"] if not p.requires_grad]
         self._own: Tensor | None = None
         """This rank's parameters while the average is in their place."""
-        self._share_with_inner()
-
-    def _share_with_inner(self) -> None:
-        self.param_groups = self.inner.param_groups
-        self.state = self.inner.state
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -72,9 +58,7 @@ class GossipOptimizer(Optimizer):
         where the algorithm allows it (all but choco).
         """
         self._check_usable("step")
-        if any(parameter.requires_grad for parameter in self._frozen):
-            raise ValueError("a parameter was unfrozen after the optimizer was wrapped: wrap the optimizer again")
-        loss = self._step_inner(closure)
+        loss = self.step_inner(closure)
         if self.topology.num_ranks == 1:
             self._gossip.stay_alone(self._parameters.read(self._flat))
         elif (mixed := self._gossip.advance(self._read)) is not None:
@@ -90,25 +74,6 @@ class GossipOptimizer(Optimizer):
         self._parameters.write(x)
         if self._rounded is not None:
             self._parameters.read(self._rounded)
-
-    def _step_inner(self, closure: Callable[[], float] | None) -> float | None:
-        found_inf = getattr(self, "found_inf", None)
-        if found_inf is not None and float(found_inf):
-            return None
-        scale = getattr(self, "grad_scale", None)
-        if scale is not None:
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad.div_(scale)
-        loss: float | None = self.inner.step() if closure is None else self.inner.step(closure)
-        return loss
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Raise, once wrapped: all ranks have agreed on what a message holds."""
-        if hasattr(self, "inner"):
-            raise ValueError("parameters cannot be added to a wrapped optimizer: add them first, then wrap")
-        super().add_param_group(param_group)
 
     @torch.no_grad()
     def consensus_distance(self) -> float:
@@ -194,7 +159,7 @@ class GossipOptimizer(Optimizer):
         misfit = checkpoint.misfit(state, self._gossip, self.topology, self._settings, self._connections.rank)
         self._live_ranks.check_state(misfit, int(state["step"]) if misfit is None else -1)
         self.inner.load_state_dict(state_dict["optimizer"])
-        self._share_with_inner()
+        self.share_with_inner()
         self._gossip.load(state)
         self._write(self._gossip.algorithm.x)
         if state["moved"] is not None:

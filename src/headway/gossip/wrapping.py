@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch.distributed as dist
-from torch import Tensor
-from torch.nn import Module, Parameter
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from headway.collectives.executor import DEFAULT_TIMEOUT_S
 from headway.compress import Compressor
 from headway.gossip.connections import Connections
 from headway.gossip.edge import MessageLayout
-from headway.gossip.flat import CARRIED, FlatView, MixedBuffers
 from headway.gossip.gossip import Gossip
 from headway.gossip.live_ranks import LiveRanks, RollCall
+from headway.gossip.mixed_buffers import MixedBuffers
 from headway.gossip.monitoring import GossipEvents
 from headway.gossip.neighbourhood import Neighbourhood
 from headway.gossip.optimizer import GossipOptimizer
 from headway.gossip.settings import GossipSettings
 from headway.gossip.topology import Topology, topology_of
 from headway.kernels import warm_up
+from headway.replica import CARRIED, FlatView, check_agreement, make_equal, moved_parameters, shape_of
 
 
 def wrap(
@@ -82,7 +79,7 @@ def wrap(
         seed=seed,
         timeout_s=timeout_s,
     )
-    moved = _moved_parameters(model, optimizer)
+    moved = moved_parameters(model, optimizer, "gossip")
     parameters = FlatView(moved.values(), "parameter")
     buffers = FlatView((buffer for buffer in model.buffers() if buffer.dtype in CARRIED), "buffer")
     if not dist.is_initialized():
@@ -91,10 +88,11 @@ def wrap(
     warm_up()
     connections = Connections(group, timeout_s)
     try:
-        connections.check_agreement("algorithm, compressor or seed", settings.fingerprint)
-        connections.check_agreement("topology", graph.fingerprint)
-        connections.check_agreement("model, or set of parameters that the optimizer moves,", _shape_of(model, moved))
-        connections.make_equal([*model.parameters(), *model.buffers()])
+        check_agreement(connections.executor, "algorithm, compressor or seed", settings.fingerprint)
+        check_agreement(connections.executor, "topology", graph.fingerprint)
+        what = "model, or set of parameters that the optimizer moves,"
+        check_agreement(connections.executor, what, shape_of(model, moved))
+        make_equal(connections.executor, [*model.parameters(), *model.buffers()])
         return _assemble(connections, settings, graph, optimizer, parameters, buffers)
     except BaseException:
         connections.close()
@@ -137,25 +135,3 @@ def _assemble(
     roll_call = RollCall(connections.note_wire, rank, connections.num_ranks, connections.all_ranks_timeout_s)
     live_ranks = LiveRanks(connections.executor, roll_call, neighbourhood, events)
     return GossipOptimizer(optimizer, parameters, buffers, gossip, live_ranks, connections, topology, settings)
-
-
-def _moved_parameters(model: Module | Any, optimizer: Optimizer | Any) -> dict[str, Parameter]:
-    """Return the parameters that the optimizer moves, by name, in the model's order; frozen ones are left out."""
-    if not isinstance(model, Module) or not isinstance(optimizer, Optimizer):
-        kinds = f"{type(model).__name__} and {type(optimizer).__name__}"
-        raise ValueError(f"wrap takes a model and its optimizer, in this order, not {kinds}")
-    if isinstance(model, DistributedDataParallel):
-        raise ValueError("gossip takes the place of DistributedDataParallel: give the bare model")
-    if isinstance(optimizer, GossipOptimizer):
-        raise ValueError("this optimizer gossips already: wrap the inner one")
-    ours = dict(model.named_parameters())
-    given = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    if foreign := len(given - {id(parameter) for parameter in ours.values()}):
-        raise ValueError(f"the optimizer moves {foreign} parameters that are not the model's")
-    return {name: p for name, p in ours.items() if id(p) in given and p.requires_grad}
-
-
-def _shape_of(model: Module, moved: Iterable[str]) -> int:
-    tensors: list[tuple[str, Tensor]] = [*model.named_parameters(), *model.named_buffers()]
-    described = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors]
-    return zlib.crc32(repr((described, list(moved))).encode())

@@ -87,6 +87,8 @@ class AdaptiveChooser:
         """What plain sums took when they were last in force, as long as the network is the same: they take no more."""
         self._is_trying_plain = False
         """Whether plain sums are in force because they have not been timed yet."""
+        self._is_speeding_up = False
+        """Whether the last choice was to talk more rarely, which goes on step by step."""
         self._unexplained: deque[int] = deque(maxlen=_RECENT_STEPS)
         """The steps of switches that no change of the link explains."""
 
@@ -128,10 +130,12 @@ class AdaptiveChooser:
             self._gains.learn_curve(np.array(situation.steps.curve), situation.steps.code_gains)
         self._learn_times(situation.plan, situation.steps, situation.link)
         self._link_moved_at = situation.step
-        plain = self._front_of(np.array([self._place_of[PLAIN]]), situation.link)
-        is_worth_trying = situation.plan.without_pace == PLAIN and float(plain.sync_s[0]) <= _CHEAP_LOOK_S
+        is_worth_trying = situation.plan.without_pace == PLAIN and self._plain_sync_s(situation.link) <= _CHEAP_LOOK_S
         decision = self._compare(situation, "start", only=PLAIN if is_worth_trying else None)
         return Choice(decision.plan, decision)
+
+    def _plain_sync_s(self, link: Link) -> float:
+        return float(self._front_of(np.array([self._place_of[PLAIN]]), link).sync_s[0])
 
     def _answer(self, situation: Situation, cause: Cause) -> Choice | None:
         if situation.changes:
@@ -165,7 +169,7 @@ class AdaptiveChooser:
         assert basis is not None
         if situation.link != basis.link:
             return _what_moved(basis.link, situation.link, situation.changes)
-        if self._warm_up.is_on(situation.step) or self._warm_up.is_on(basis.step):
+        if self._warm_up.is_on(situation.step) or self._warm_up.is_on(basis.step) or self._is_speeding_up:
             return "warm-up"
         if not self._has_curve:
             return None
@@ -185,7 +189,7 @@ class AdaptiveChooser:
             allowed = np.array([self._place_of[only]])
         self._is_trying_plain = only is not None
         at_every_step = allowed[pareto_front(self._front_of(allowed, link).objectives)]
-        front = self._pacing.spread(self._front_of(at_every_step, link))
+        front = self._pacing.spread(self._front_of(at_every_step, link), Pace.of(plan))
         on_front = pareto_front(front.objectives)
         front = front.only(on_front)
         if plan not in front.plans:
@@ -198,6 +202,7 @@ class AdaptiveChooser:
         chosen = mine if may_stay and scores[best] < self._margin(step) * scores[mine] else best
         link_before = link if self._basis is None else self._basis.link
         gain, step_s = float(front.gain[chosen]), float(front.step_s[chosen])
+        self._is_speeding_up = front.plans[chosen].local_steps > plan.local_steps
         self._basis = _Basis(step=step, link=link, gain=gain, step_s=step_s, has_curve=self._has_curve)
         decision = Decision(
             step=step,
@@ -235,8 +240,9 @@ class AdaptiveChooser:
         assert self._objectives is not None
         factors = self._times.factors()
         compress_s, sync_s = (factors * each for each in self._objectives.at(link))
-        plain = self._place_of[PLAIN]
-        sync_s[plain] = min(sync_s[plain], max(self._plain_s - compress_s[plain], 0.0))
+        if PLAIN in self._place_of:
+            plain = self._place_of[PLAIN]
+            sync_s[plain] = min(sync_s[plain], max(self._plain_s - compress_s[plain], 0.0))
         plans = [self._plans[place] for place in places]
         return Front(
             plans,

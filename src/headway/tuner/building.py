@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch.distributed as dist
 
 from headway.collectives import Executor
-from headway.exchange import PLAIN, CostModel, measure_speeds
+from headway.exchange import PLAIN, CostModel, Plan, measure_speeds
 from headway.network import Calibration, Link, calibrate
 from headway.tuner.adaptive import AdaptiveChooser
 from headway.tuner.choosing import Chooser, FusionChooser
@@ -46,9 +46,10 @@ def make_loop(
     is_followed = executor.num_ranks > 1 and config.interval > 0 and given_link is None
     costs = _measure_costs(config, executor)
     first = config.plan if isinstance(config, Fixed) else PLAIN
+    plans = config.plans if paces == EVERY_STEP else _in_one(config.plans)
     loop_config = LoopConfig(
         first=replace(first, **paces[0]._asdict()),
-        plans=config.plans,
+        plans=plans,
         interval=config.interval if is_followed else 0,
         is_adaptive=isinstance(config, Adaptive) or len(paces) > 1,
         paces=paces,
@@ -57,18 +58,26 @@ def make_loop(
     if is_followed:
         own = Executor(group, timeout_s=config.timeout_s, debug=config.debug, cpu_only=True, beside=executor)
         transport = BackgroundTransport(own, executor.patience_s)
-    has_choice = executor.rank == 0 and (len(config.plans) > 1 or len(paces) > 1)
-    chooser = _make_chooser(config, costs, paces, is_corrected=is_corrected) if has_choice else None
+    has_choice = executor.rank == 0 and (len(plans) > 1 or len(paces) > 1)
+    has_own_momentum = is_corrected or paces != EVERY_STEP  # local steps apply momentum before compression
+    chooser = _make_chooser(config, plans, costs, paces, is_corrected=has_own_momentum) if has_choice else None
     tracker = LinkTracker(costs.calibration) if is_followed else GivenLink(costs.link)
     return ControlLoop(loop_config, costs, transport, tracker, chooser, log)
 
 
-def _make_chooser(config: Fixed | Adaptive, costs: CostModel, paces: Sequence[Pace], *, is_corrected: bool) -> Chooser:
+def _in_one(plans: Sequence[Plan]) -> list[Plan]:
+    """Return the plans for one bucket with all parameters, where fusions are the same."""
+    return [plan for plan in plans if plan.fusion == PLAIN.fusion] or list(plans)
+
+
+def _make_chooser(
+    config: Fixed | Adaptive, plans: Sequence[Plan], costs: CostModel, paces: Sequence[Pace], *, is_corrected: bool
+) -> Chooser:
     if isinstance(config, Fixed) and len(paces) == 1:
-        return FusionChooser(config.plans, costs)
+        return FusionChooser(plans, costs)
     chosen = config if isinstance(config, Adaptive) else Adaptive(warm_up=0)
     policy, warm_up = policy_of(chosen.policy), chosen.ratio_warm_up
-    return AdaptiveChooser(config.plans, policy, warm_up, costs, is_corrected=is_corrected, pacing=Pacing(paces))
+    return AdaptiveChooser(plans, policy, warm_up, costs, is_corrected=is_corrected, pacing=Pacing(paces))
 
 
 def _measure_costs(config: Fixed | Adaptive, executor: Executor) -> CostModel:

@@ -28,6 +28,7 @@ from headway.tuner.front import Floats, Front, Indices
 _DRIFT, _LATENESS = 0.06, 0.15
 _FIRST_AGREEMENT = 0.25
 _SMOOTHING = 0.3
+_MOST_GROWTH = 2
 
 
 class Pace(NamedTuple):
@@ -62,9 +63,12 @@ class Pacing:
         if math.isfinite(agreement):
             self.agreement += _SMOOTHING * (min(max(agreement, 0.0), 1.0) - self.agreement)
 
-    def spread(self, front: Front) -> Front:
-        """Return the plans of a front at every pace."""
-        return self._at(front, [(place, pace) for place in range(len(front)) for pace in self._paces])
+    def spread(self, front: Front, before: Pace) -> Front:
+        """Return the plans of a front at every pace with at most twice the steps from before: more may follow."""
+        least = min(pace.local_steps for pace in self._paces)
+        most = max(_MOST_GROWTH * before.local_steps, least)
+        allowed = [pace for pace in self._paces if pace.local_steps <= most]
+        return self._at(front, [(place, pace) for place in range(len(front)) for pace in allowed])
 
     def at(self, front: Front, pace: Pace) -> Front:
         """Return the plans of a front at one pace."""

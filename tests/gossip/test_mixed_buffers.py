@@ -1,4 +1,4 @@
-"""Parameters and buffers as flat tensors, and the mixing of buffers."""
+"""The mixing of buffers."""
 
 from __future__ import annotations
 

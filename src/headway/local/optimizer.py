@@ -1,0 +1,156 @@
+"""The optimizer that takes local steps, and exchanges differences in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from headway.averaging import Averaging, Statistics
+from headway.collectives.ends import closing_deadline
+from headway.exchange import ExchangeRecord, Plan
+from headway.local import checkpoint
+from headway.local.rounds import Rounds
+from headway.local.settings import LocalSettings
+from headway.network import NetworkView
+from headway.replica import FlatView, WrappedOptimizer
+from headway.tuner import Decision
+
+
+class LocalOptimizer(WrappedOptimizer):
+    """Steps like the optimizer it wraps, and averages what ranks have moved every so many steps; made by `wrap`."""
+
+    def __init__(
+        self, inner: Optimizer, parameters: FlatView, averaging: Averaging, rounds: Rounds, settings: LocalSettings
+    ) -> None:
+        super().__init__(inner)
+        self._parameters = parameters
+        self._averaging = averaging
+        self._rounds = rounds
+        self._settings = settings
+        self._num_steps = 0
+        self._is_evaluating = False
+        self._is_closed = False
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Let the inner optimizer move the model, then exchange if it is time; return what the inner one returns.
+
+        **Cost**: 1/H of an exchange, and what of it the next steps do not hide.
+        """
+        self._check_usable("step")
+        loss = self.step_inner(closure)
+        self._num_steps += 1
+        if self._averaging.num_ranks > 1:
+            self._rounds.advance()
+        return loss
+
+    @torch.no_grad()
+    def average_(self) -> None:
+        """Average all that ranks have moved, whole, so that all have the same model. All ranks call it.
+
+        Costs a dense all-reduce; at the end of training, or before the model is saved for others.
+        """
+        self._check_usable("average_")
+        if self._averaging.num_ranks > 1:
+            self._rounds.average()
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Put the common model in place inside the block, to evaluate or save it; all ranks have the same.
+
+        It is that of the last round that was applied, and nothing is sent. Afterwards training continues as if the
+        block had not been there.
+        """
+        self._check_usable("averaged")
+        own, self._is_evaluating = self._parameters.new(), True
+        try:
+            if self._averaging.num_ranks > 1:
+                self._parameters.write(self._rounds.common)
+            yield
+        finally:
+            self._is_evaluating = False
+            self._parameters.write(own)
+
+    def _check_usable(self, what: str) -> None:
+        if self._is_evaluating:
+            raise ValueError(f"{what} inside averaged(): the model holds the common one there, leave it first")
+        if self._is_closed:
+            raise ValueError("this optimizer is closed: wrap the model again")
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps this rank has taken."""
+        return self._num_steps
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force; its ``local_steps`` is H."""
+        return self._averaging.plan
+
+    @property
+    def history(self) -> tuple[Decision, ...]:
+        """The latest decisions about the plan, oldest first; their steps are rounds."""
+        return self._averaging.decisions
+
+    @property
+    def records(self) -> tuple[ExchangeRecord, ...]:
+        """The latest exchanges of this rank, oldest first."""
+        return self._averaging.records
+
+    @property
+    def network(self) -> NetworkView | None:
+        """The network as the traffic shows it; None if it is not followed, or there is only one rank."""
+        return self._averaging.network
+
+    @property
+    def agreement(self) -> float:
+        """How much the latest differences of this rank agree with those of all, from 1/N to 1; NaN if not known."""
+        return self._rounds.agreement
+
+    def statistics(self) -> Statistics:
+        """Return the totals of all exchanges so far; ``step`` counts steps, and each exchange may be one of several.
+
+        ``dense_bytes`` are those of one dense exchange a round.
+        """
+        return replace(self._averaging.statistics(), step=self._num_steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the inner optimizer and that of the rounds; on every rank, after the same step."""
+        return {"optimizer": self.inner.state_dict(), "local": checkpoint.save(self._rounds, self._num_steps)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue from a state of the same rank, model included. All ranks call it; one that does not fit is refused.
+
+        Raises:
+            ValueError: The state of some rank does not fit; no rank has loaded anything then.
+        """
+        num_steps = checkpoint.load(self._rounds, state_dict, self._parameters.numel)
+        self.inner.load_state_dict(state_dict["optimizer"])
+        self.share_with_inner()
+        self._num_steps = num_steps
+
+    def abandon(self) -> None:
+        """Give up before `close`, where this rank has failed: other ranks lose it now, and not by a deadline."""
+        self._averaging.cut_off()
+
+    def __enter__(self) -> LocalOptimizer:
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is not None:
+            self.abandon()
+        self.close()
+
+    def close(self) -> None:
+        """End threads and connections, once training is over; a second call does nothing.
+
+        It averages nothing, since other ranks may be gone: see `average_`.
+        """
+        if not self._is_closed:
+            self._is_closed = True
+            self._averaging.close(closing_deadline())

@@ -1,0 +1,60 @@
+"""The settings of local steps, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from headway.collectives import AUTO
+from headway.local.outer import Outer, Plain
+from headway.tuner import Adaptive, Fixed, Pace, paces_between
+
+MOST_STEPS = 64
+"""The most local steps that "auto" chooses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSettings:
+    """The options of `headway.local.wrap`, where they are explained."""
+
+    steps: int | Literal["auto"] = AUTO
+    config: Adaptive | Fixed | Any = field(default_factory=Adaptive)
+    overlap: bool | int = True
+    outer: Outer = field(default_factory=Plain)
+    residual_decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        steps = self.steps
+        if steps != AUTO and (type(steps) is not int or steps < 1):
+            raise ValueError(f"steps is {steps!r}, but must be a number of steps, 1 or more, or {AUTO!r}")
+        if not isinstance(self.config, (Adaptive, Fixed)):
+            kind = type(self.config).__name__
+            raise ValueError(f"config is a {kind}, but must be a headway.Adaptive(...) or headway.Fixed(...)")
+        if not isinstance(self.overlap, int) or self.overlap < 0:
+            raise ValueError(f"overlap is {self.overlap!r}, but must be True, False or a number of steps")
+        if type(self.overlap) is int and steps != AUTO and self.overlap > steps:
+            raise ValueError(f"overlap is {self.overlap}, but an average can be at most steps={steps} late")
+        if not callable(getattr(self.outer, "apply", None)):
+            raise ValueError(f"outer is {self.outer!r}, but must be headway.local.Plain() or Nesterov()")
+        if not (isinstance(self.residual_decay, (int, float)) and 0 <= self.residual_decay <= 1):
+            raise ValueError(f"residual_decay is {self.residual_decay!r}, but must be between 0 and 1")
+        if self.outer.has_momentum and not self.sends_all:
+            raise ValueError(
+                "outer momentum pushes twice what error feedback sends late: use it with "
+                "headway.Fixed(exchange='dense'), or headway.local.Plain() with compression"
+            )
+
+    @property
+    def sends_all(self) -> bool:
+        """Whether differences are sent whole, as values."""
+        return isinstance(self.config, Fixed) and not self.config.plan.keeps_memory
+
+    @property
+    def paces(self) -> Sequence[Pace]:
+        """The paces to choose from; the first is that of the first round."""
+        least, most = (1, MOST_STEPS) if self.steps == AUTO else (self.steps, self.steps)
+        if type(self.overlap) is bool:
+            return paces_between(least, most, may_overlap=self.overlap)
+        delays = paces_between(least, most, may_overlap=False)
+        return [Pace(steps, min(self.overlap, steps)) for steps, _ in delays]

@@ -1,0 +1,60 @@
+"""A model's floating-point buffers, such as batch norm's statistics, averaged while the next steps change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+
+class StagedBuffers:
+    """Copies of the buffers, which an exchange averages while forward passes go on with the buffers themselves.
+
+        buffer = buffer + average - copy,  the copy as it was when the exchange began
+
+    Args:
+        find: Returns the floating-point buffers of the model by name.
+    """
+
+    def __init__(self, find: Callable[[], Mapping[str, Tensor]]) -> None:
+        self._find = find
+        self.copies = {name: buffer.detach().clone() for name, buffer in find().items()}
+        """What is averaged."""
+        self._before: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def stage(self) -> None:
+        """Copy the buffers, when an exchange begins."""
+        for name, buffer in self._found():
+            self.copies[name].copy_(buffer)
+        self._before = {name: copy.clone() for name, copy in self.copies.items()}
+
+    @torch.no_grad()
+    def apply(self, *, is_late: bool) -> None:
+        """Take the averages over, when the exchange is over; if steps have passed, as a change."""
+        for name, buffer in self._found():
+            if is_late and name in self._before:
+                buffer.add_((self.copies[name] - self._before[name]).nan_to_num_(0.0, 0.0, 0.0))
+            else:
+                buffer.copy_(self.copies[name])
+        self._before = {}
+
+    def _found(self) -> list[tuple[str, Tensor]]:
+        """Return the buffers that are still of the size they had."""
+        found = self._find()
+        return [(name, found[name]) for name, copy in self.copies.items() if _fits(found.get(name), copy)]
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """Return the copies, and those from before the exchange under way."""
+        return {"copies": dict(self.copies), "before": dict(self._before)}
+
+    def load(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Restore what `state` returned."""
+        for name, copy in self.copies.items():
+            copy.copy_(state["copies"][name])
+        self._before = {name: tensor.to(self.copies[name].device) for name, tensor in state["before"].items()}
+
+
+def _fits(buffer: Tensor | None, copy: Tensor) -> bool:
+    return buffer is not None and buffer.shape == copy.shape
