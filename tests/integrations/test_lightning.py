@@ -10,6 +10,7 @@ import pytest
 from tests.launching import json_of, run_ranks
 
 SCRIPT = Path(__file__).with_name("scripts") / "fits.py"
+SGD = {"momentum": 0.5, "weight_decay": 0.01, "nesterov": True}
 
 
 @pytest.mark.timeout(120)
@@ -26,6 +27,11 @@ def test_fits(tmp_path):
         assert saw["resumed is equal"]
         assert not saw["without is equal"]
         assert saw["warned"] == ["the checkpoint does not have Headway's residuals of all ranks: they start from 0"]
+        assert saw["has velocity"]
+        assert saw["momenta"] == [0]  # the hook applies it
+        assert saw["momenta with clipping"] == [SGD["momentum"]]
+        for when in ("saved", "after", "after failure"):
+            assert saw[f"settings {when}"] == SGD, when
         assert saw["failed in time"]
         assert saw["loss scale"] == 512.0
         for message, part in zip(

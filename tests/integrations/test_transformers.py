@@ -24,6 +24,11 @@ def test_trainings(tmp_path):
         assert saw["is another handle"]
         assert saw["steps of both"] == 16
         assert saw["residual is kept"]
+        assert saw["velocity is kept"]
+        assert saw["momenta"] == [0]  # the hook applies it
+        assert saw["settings after"] == [[0.5, 0.01], [0.5, 0.0]]  # weights, and biases
+        assert saw["momenta with clipping"] == [0.5]
+        assert ["momentum of an optimizer" in text for text in saw["warned of clipping"]] == [True]
         assert saw["steps of a new model"] == 8
         assert saw["loss scale"] == 512.0
         assert saw["warned"] == ["the checkpoint does not have Headway's residuals of all ranks: they start from 0"]

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from headway.ddp.hook_state import HookState, LossScaler, hook
 from headway.ddp.model import Buffers, find_ddp
+from headway.ddp.momentum import unwrap
 from headway.tuner import Adaptive, Fixed
 
 
@@ -46,7 +47,7 @@ def attach(
         raise ValueError(f"buffers is {buffers!r}, but must be one of {', '.join(map(repr, get_args(Buffers)))}")
     if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
         raise ValueError(f"scaler is a {type(scaler).__name__}, but must be a torch.amp.GradScaler")
-    optimizer = getattr(optimizer, "optimizer", optimizer)  # what a wrapper, such as Accelerate's, has inside
+    optimizer = unwrap(optimizer)
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer is a {type(optimizer).__name__}, but must be a torch.optim.Optimizer")
     if ddp._comm_hooks:

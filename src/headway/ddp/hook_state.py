@@ -18,7 +18,7 @@ from headway.averaging import Averaging, Statistics
 from headway.collectives.ends import closing_deadline
 from headway.ddp.backward import EndOfBackward, notice_failure
 from headway.ddp.model import Buffers, Model
-from headway.ddp.momentum import HandedOver, check_free, why_not
+from headway.ddp.momentum import HandedOver, check_free, has_momentum, why_not
 from headway.ddp.streams import after_backward, future_for
 from headway.exchange import Bucket, ExchangeRecord, Plan
 from headway.network import NetworkView
@@ -155,7 +155,7 @@ class HookState:
             reason = "there is only one rank"
         if reason is None:
             return HandedOver(optimizer, expects_skips=self._scaler is not None)
-        is_expected = not any(group.get("momentum") for group in optimizer.param_groups) or self._num_ranks == 1
+        is_expected = not has_momentum(optimizer) or self._num_ranks == 1
         level = logging.INFO if is_expected else logging.WARNING
         _logger.log(level, "the optimizer applies its own momentum, if it has any: %s", reason)
         return None

@@ -26,6 +26,16 @@ _MARK = "_headway_has_momentum"
 _NOTHING_LEFT = {"momentum": 0, "weight_decay": 0, "nesterov": False}
 
 
+def unwrap(optimizer: Any) -> Any:
+    """Return the optimizer that a wrapper, such as Accelerate's, has inside; anything else as it is."""
+    return getattr(optimizer, "optimizer", optimizer)
+
+
+def has_momentum(optimizer: Optimizer) -> bool:
+    """Return whether any parameter group has a momentum, as those of SGD and RMSprop may."""
+    return any(group.get("momentum") for group in optimizer.param_groups)
+
+
 def why_not(optimizer: Optimizer, parameters: Sequence[Tensor]) -> str | None:
     """Return why an optimizer keeps its momentum, or None if it can be handed over.
 

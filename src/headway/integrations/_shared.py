@@ -1,19 +1,24 @@
-"""What the adapters share: checks of what a framework passes in, and residuals in its checkpoints.
+"""What the adapters share: what they take from a framework, and residuals in its checkpoints.
 
 Residuals differ from rank to rank, so each rank writes its own file.
 """
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.optim import Optimizer
 
 from headway.ddp import Adaptive, Fixed, HookState
+from headway.ddp.momentum import has_momentum, unwrap
+
+_logger = logging.getLogger("headway")
 
 
 def check_config(config: Adaptive | Fixed | Any) -> None:
@@ -21,6 +26,29 @@ def check_config(config: Adaptive | Fixed | Any) -> None:
     if config is not None and not isinstance(config, (Adaptive, Fixed)):
         kind = type(config).__name__
         raise ValueError(f"config is a {kind}, but must be a headway.Adaptive(...) or headway.Fixed(...)")
+
+
+def optimizer_to_correct(optimizers: Sequence[Optimizer], clip_limit: float | None) -> Optimizer | None:
+    """Return the optimizer whose momentum `headway.attach` may correct; None, with a line in the log, if there is none.
+
+    Where gradients are clipped, optimizers keep their momentum: updates would be clipped instead, which are several
+    times as large.
+
+    Args:
+        optimizers: Optimizers of the framework, perhaps wrapped.
+        clip_limit: Limit to which the framework clips gradients; None or 0 if it does not clip them.
+    """
+    inner: list[Optimizer] = [unwrap(optimizer) for optimizer in optimizers]
+    applies_momentum = any(map(has_momentum, inner))
+    if len(inner) != 1:
+        reason = f"there are {len(inner)}, and Headway can correct the momentum of only one"
+    elif applies_momentum and clip_limit is not None and clip_limit > 0:
+        reason = f"gradients are clipped to {clip_limit:g}; without clipping Headway would correct the momentum"
+    else:
+        return inner[0]
+    level = logging.WARNING if applies_momentum else logging.INFO
+    _logger.log(level, "optimizers apply their own momentum, if they have any: %s", reason)
+    return None
 
 
 def save_residuals(handle: HookState, folder: Path | str, name: str = "headway") -> None:

@@ -13,12 +13,13 @@ from typing import Any
 
 from headway.ddp import Adaptive, Fixed, HookState, attach
 from headway.ddp.model import Buffers
-from headway.integrations._shared import check_config, resume
+from headway.integrations._shared import check_config, optimizer_to_correct, resume
 from headway.report import scalars
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.strategies import DDPStrategy
+    from lightning.pytorch.trainer.states import TrainerFn
 except ImportError as error:
     raise ImportError(f"lightning cannot be imported ({error}): pip install 'headway[lightning]'") from error
 
@@ -28,8 +29,9 @@ __all__ = ["HeadwayLogging", "HeadwayStrategy"]
 class HeadwayStrategy(DDPStrategy):
     """DDP whose gradients Headway averages.
 
-    Each ``fit`` has its own handle, since Lightning wraps the model again. Checkpoints with the optimizer's state come
-    with the residuals in a file for each rank: ``NAME.ckpt.headway-RANK``.
+    Each ``fit`` has its own handle, since Lightning wraps the model again. The momentum of an SGD is corrected, if it
+    is the only optimizer and the Trainer does not clip gradients. Checkpoints with the optimizer's state come with the
+    residuals in a file for each rank: ``NAME.ckpt.headway-RANK``.
 
     Args:
         config: As for `headway.attach`.
@@ -48,18 +50,22 @@ class HeadwayStrategy(DDPStrategy):
         self._buffers = buffers
         self._resume_from: str | None = None
 
-    def _register_ddp_hooks(self) -> None:
-        assert self.model is not None
-        scaler = getattr(self.precision_plugin, "scaler", None)
-        self.handle = attach(self.model, self._config, scaler=scaler, buffers=self._buffers)
-        if self._resume_from is not None:
-            resume(self.handle, self._read_state(self._resume_from), self.root_device)
-
     def setup(self, trainer: Trainer) -> None:
         try:
             super().setup(trainer)
+            if trainer.state.fn == TrainerFn.FITTING:
+                self._attach(trainer.gradient_clip_val)
         finally:
             self._resume_from = None
+
+    def _attach(self, clip_limit: float | None) -> None:
+        """Attach to the model, once optimizers exist; Lightning restores their states afterwards."""
+        assert self.model is not None
+        optimizer = optimizer_to_correct(self.optimizers, clip_limit)
+        scaler = getattr(self.precision_plugin, "scaler", None)
+        self.handle = attach(self.model, self._config, optimizer=optimizer, scaler=scaler, buffers=self._buffers)
+        if self._resume_from is not None:
+            resume(self.handle, self._read_state(self._resume_from), self.root_device)
 
     def on_train_end(self) -> None:
         """Let all ranks end with the same buffers."""

@@ -15,11 +15,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from headway.ddp import Adaptive, Fixed, HookState, hook
 from headway.ddp.hook_state import LossScaler
 from headway.ddp.model import Buffers, find_ddp
-from headway.integrations._shared import check_config, load_residuals, save_residuals
+from headway.integrations._shared import check_config, load_residuals, optimizer_to_correct, save_residuals
 from headway.report import scalars
 
 try:
@@ -37,7 +38,8 @@ class HeadwayCallback(TrainerCallback):
     """Lets Headway average the gradients of a Trainer's model, from the beginning of ``train()`` to its end.
 
     A second ``train()`` keeps the residuals of the first if the Trainer continues with the same model; one that resumes
-    reads those of the checkpoint. With one process it does nothing but warn.
+    reads those of the checkpoint. The momentum of an SGD is corrected if ``max_grad_norm`` is 0: by default the Trainer
+    clips gradients. With one process the callback does nothing but warn.
 
     Args:
         trainer: Trainer that the callback is added to.
@@ -77,11 +79,17 @@ class HeadwayCallback(TrainerCallback):
         is_same_model = self._slot is not None and self._slot.ddp is ddp
         if self._slot is None or not is_same_model:
             self._slot = _HookSlot(ddp)
-        handle = self._slot.new_handle(self._config, self._trainer.accelerator.scaler, self._buffers)
+        assert self._trainer.optimizer is not None
+        handle = self._slot.new_handle(
+            self._config,
+            optimizer=optimizer_to_correct([self._trainer.optimizer], args.max_grad_norm),
+            scaler=self._trainer.accelerator.scaler,
+            buffers=self._buffers,
+        )
         if state.global_step > 0:
             load_residuals(handle, _checkpoint_of(args, state), args.device)
         elif before is not None and is_same_model:
-            handle.load_state_dict(before.state_dict())
+            handle.load_state_dict(before.state_dict(), strict=False)
 
     def on_log(
         self,
@@ -144,9 +152,23 @@ class _HookSlot:
         self.ddp = ddp
         self.handle: HookState | None = None
 
-    def new_handle(self, config: Adaptive | Fixed | None, scaler: LossScaler | None, buffers: Buffers) -> HookState:
+    def new_handle(
+        self,
+        config: Adaptive | Fixed | None,
+        *,
+        optimizer: Optimizer | None,
+        scaler: LossScaler | None,
+        buffers: Buffers,
+    ) -> HookState:
         """Create a handle and use it from now on."""
-        handle = HookState(config, module=self.ddp, group=self.ddp.process_group, scaler=scaler, buffers=buffers)
+        handle = HookState(
+            config,
+            module=self.ddp,
+            group=self.ddp.process_group,
+            optimizer=optimizer,
+            scaler=scaler,
+            buffers=buffers,
+        )
         if self.handle is None:
             self.ddp.register_comm_hook(self, _hook_of_slot)
         handle.watch_backward(self.ddp)

@@ -28,6 +28,8 @@ LINK = headway.Link(latency_s=0.001, bandwidth_bps=1e8)
 CONFIG = headway.Fixed(exchange="allgather_topk", ratio=0.1, fusion="step", link=LINK, timeout_s=60)
 """Nothing is left to choose by when buckets arrive: runs are compared to the bit."""
 
+SGD = {"momentum": 0.5, "weight_decay": 0.01, "nesterov": True}
+
 
 class Model(LightningModule):
     def __init__(self) -> None:
@@ -35,16 +37,19 @@ class Model(LightningModule):
         torch.manual_seed(0)
         self.layers = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 5))
         self.register_buffer("seen", torch.zeros(1))
+        self.momenta_in_training: set[float] = set()
 
     def training_step(self, batch):
         self.seen += 1 + self.global_rank
+        self.momenta_in_training.add(self.optimizer.param_groups[0]["momentum"])
         return nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
 
     def validation_step(self, batch):
         self.log("seen", 1.0)
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.5)
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=0.1, **SGD)
+        return self.optimizer
 
 
 class Failing(Model):
@@ -81,6 +86,12 @@ def fit(
     return trainer, model
 
 
+def settings_in(groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the settings of the only group that the hook takes over."""
+    (group,) = groups
+    return {name: group[name] for name in SGD}
+
+
 def weights_of(model: nn.Module) -> list[float]:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).tolist()
 
@@ -112,6 +123,11 @@ def main(folder: Path) -> None:
     saw: dict[str, Any] = {"steps": handle.statistics().step, "saved": handle.statistics().saved}
     trainer.validate(whole, DataLoader(TensorDataset(torch.zeros(4, 20), torch.zeros(4))), verbose=False)
     saw["kept"] = sorted(path.name for path in (folder / "kept").iterdir())
+    saved = torch.load(folder / "kept" / "last.ckpt", weights_only=True)
+    saw["settings saved"] = settings_in(saved["optimizer_states"][0]["param_groups"])
+    saw["settings after"] = settings_in(trainer.optimizers[0].param_groups)
+    saw["momenta"] = [*whole.momenta_in_training]
+    saw["has velocity"] = bool(handle.state_dict()["velocity"].any())
 
     half, halfway = fit(2, folder)
     saw["buffer"] = halfway.seen.item()
@@ -132,14 +148,16 @@ def main(folder: Path) -> None:
     saw["without is equal"] = weights_of(without) == weights_of(whole)
     saw["refusals"] = refusals(folder)
     scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
-    scaled, _ = fit(1, folder, plugins=MixedPrecision("16-mixed", "cpu", scaler))
+    scaled, clipped = fit(1, folder, plugins=MixedPrecision("16-mixed", "cpu", scaler), gradient_clip_val=1.0)
     saw["loss scale"] = scaled.strategy.handle.state_dict()["loss_scale"]
+    saw["momenta with clipping"] = [*clipped.momenta_in_training]
 
-    started_at = time.monotonic()
+    started_at, failing = time.monotonic(), Failing()
     try:
-        fit(2, folder, make=Failing)
+        fit(2, folder, make=lambda: failing)
     except (ZeroDivisionError, headway.PeerLost) as error:
         saw["failure"] = type(error).__name__
+    saw["settings after failure"] = settings_in(failing.optimizer.param_groups)
     saw["failed in time"] = time.monotonic() - started_at < CONFIG.timeout_s / 2
     saw["rank"] = trainer.global_rank
     print("\n" + json.dumps(saw), flush=True)

@@ -5,6 +5,7 @@ trainings.py FOLDER, with the environment of torchrun.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import headway
@@ -24,6 +25,10 @@ from headway.integrations.transformers import HeadwayCallback
 LINK = headway.Link(latency_s=0.001, bandwidth_bps=1e8)
 CONFIG = headway.Fixed(exchange="allgather_topk", ratio=0.1, fusion="step", link=LINK, timeout_s=20)
 """Nothing is left to choose by when buckets arrive: runs are compared to the bit."""
+
+
+SGD = {"optim": "sgd", "optim_args": "momentum=0.5", "weight_decay": 0.01, "max_grad_norm": 0.0}
+"""By default it is AdamW, and gradients are clipped."""
 
 
 class Model(nn.Module):
@@ -45,18 +50,27 @@ class Listener(TrainerCallback):
 
     def __init__(self) -> None:
         self.heard: list[str] = []
-        self.began_with: Callable[[], Tensor] = lambda: torch.zeros(1)
-        self.residual = torch.zeros(1)
+        self.read_state: Callable[[], dict[str, Any]] = dict
+        self.state_at_begin: dict[str, Any] = {}
+        self.momenta: set[float] = set()
+        self.fails = False
 
     def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:
-            self.residual = self.began_with()
+            self.state_at_begin = self.read_state()
+
+    def on_step_end(self, args, state, control, optimizer=None, **kwargs):
+        self.momenta |= {group.get("momentum") for group in optimizer.param_groups}
+        if self.fails:
+            raise ZeroDivisionError("made to fail")
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         self.heard += list(logs)
 
 
-def make(folder: Path, listener: TrainerCallback | None = None, **options: Any) -> tuple[Trainer, HeadwayCallback]:
+def make(
+    folder: Path, listener: TrainerCallback | None = None, *, settings: dict[str, Any] = SGD, **options: Any
+) -> tuple[Trainer, HeadwayCallback]:
     inputs = torch.randn(40, 20, generator=torch.Generator().manual_seed(0))
     samples = [{"inputs": row, "labels": row[:5].argmax()} for row in inputs]
     arguments = TrainingArguments(
@@ -70,6 +84,7 @@ def make(folder: Path, listener: TrainerCallback | None = None, **options: Any) 
         ddp_find_unused_parameters=False,
         report_to="none",
         disable_tqdm=True,
+        **settings,
     )
     models = options or {"model": Model()}
     trainer = Trainer(
@@ -78,6 +93,18 @@ def make(folder: Path, listener: TrainerCallback | None = None, **options: Any) 
     callback = HeadwayCallback(trainer, CONFIG)
     trainer.add_callback(callback)
     return trainer, callback
+
+
+def settings_of(trainer: Trainer) -> list[tuple[float, float]]:
+    return [(group["momentum"], group["weight_decay"]) for group in trainer.optimizer.param_groups]
+
+
+def warnings_in(action: Callable[[], object]) -> list[str]:
+    """Return the warnings of Headway."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        action()
+    return [str(each.message) for each in caught if "Headway" in str(each.message) or "residual" in str(each.message)]
 
 
 def weights_of(trainer: Trainer) -> list[float]:
@@ -129,6 +156,7 @@ def main(folder: Path) -> None:
     saw |= {"steps": first.statistics().step, "saved": first.statistics().saved}
     saw["heard"] = listener.heard.count("headway/saved")
     saw["kept"] = sum("headway/saved" in entry for entry in trainer.state.log_history)
+    saw |= {"momenta": [*listener.momenta], "settings after": settings_of(trainer)}
     saw["files"] = sorted(path.name for path in (folder / "whole" / "checkpoint-4").glob("headway*"))
 
     resumed, its = make(folder / "whole")
@@ -136,14 +164,23 @@ def main(folder: Path) -> None:
     saw["resumed is equal"] = weights_of(resumed) == whole
     saw["resumed steps"] = its.handle.statistics().step
 
-    residual = first.state_dict()["residual"]
-    listener.began_with = lambda: callback.handle.state_dict()["residual"]
+    ended_with = first.state_dict()
+    listener.read_state = lambda: callback.handle.state_dict()
     trainer.train()
     saw["is another handle"] = callback.handle is not first
     saw["steps of both"] = callback.handle.statistics().step
-    saw["residual is kept"] = bool(residual.any()) and listener.residual.equal(residual)
+    for name in ("residual", "velocity"):
+        saw[f"{name} is kept"] = bool(ended_with[name].any()) and listener.state_at_begin[name].equal(ended_with[name])
+    listener.fails = True
+    with contextlib.suppress(ZeroDivisionError):
+        trainer.train()  # its handle stays open, until the next one closes it
+    listener.fails = False
+    listener.momenta.clear()
+    trainer.args.max_grad_norm = 1.0
+    saw["warned of clipping"] = warnings_in(trainer.train)
+    saw["momenta with clipping"] = [*listener.momenta]
 
-    fresh, fresh_callback = make(folder / "fresh", model_init=Model)
+    fresh, fresh_callback = make(folder / "fresh", settings={}, model_init=Model)
     fresh.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=512.0)  # half precision needs a GPU
     fresh.train()
     saw["loss scale"] = fresh_callback.handle.state_dict()["loss_scale"]
@@ -155,10 +192,8 @@ def main(folder: Path) -> None:
         (folder / "whole" / "checkpoint-4" / "headway-0.pt").unlink()
     trainer.accelerator.wait_for_everyone()
     without, _ = make(folder / "whole")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        without.train(resume_from_checkpoint=str(folder / "whole" / "checkpoint-4"))
-    saw["warned"] = [str(each.message) for each in caught if "Headway" in str(each.message)]
+    checkpoint = str(folder / "whole" / "checkpoint-4")
+    saw["warned"] = warnings_in(lambda: without.train(resume_from_checkpoint=checkpoint))
     saw["without is equal"] = weights_of(without) == whole
     saw |= {"refusals": refusals(trainer), "alone": train_alone_twice()}
     saw["rank"] = trainer.args.process_index
