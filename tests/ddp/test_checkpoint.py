@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from typing import Any
 
@@ -10,46 +9,19 @@ import pytest
 import torch
 
 import headway
-from tests.ddp.training import EXCHANGES, LINK, bits, mlp, parameters_of, step_once, wrap
+from tests.ddp.training import EXCHANGES, Interrupted, bits, fixed, interrupt, mlp, parameters_of, step_once, wrap
 
 pytestmark = pytest.mark.pool
 
 
 def make(options: dict, model: torch.nn.Module | None = None) -> tuple[Any, Any, Any]:
     ddp = wrap(model or mlp())
-    handle = headway.attach(ddp, headway.Fixed(**{"link": LINK, "timeout_s": 20, **options}))
+    handle = headway.attach(ddp, fixed(**options))
     return ddp, handle, torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
 
 
-def through_a_file(state: Any) -> Any:
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-def interrupt(options: dict, at: int) -> tuple[bytes, bytes, int]:
-    """Train 12 steps in one go, and again with a stop on the way."""
-    ddp, handle, optimizer = make(options)
-    saved = None
-    for step in range(12):
-        if step == at:
-            saved = through_a_file(
-                {"model": ddp.module.state_dict(), "sgd": optimizer.state_dict(), "headway": handle.state_dict()}
-            )
-        step_once(ddp, optimizer, step)
-    straight = bits(parameters_of(ddp))
-    handle.close()
-    ddp, handle, optimizer = make(options)
-    ddp.module.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["sgd"])
-    handle.load_state_dict(saved["headway"])
-    for step in range(at, 12):
-        step_once(ddp, optimizer, step)
-    resumed = bits(parameters_of(ddp))
-    num_steps = handle.statistics().step
-    handle.close()
-    return straight, resumed, num_steps
+def train_with_a_stop(options: dict, at: int) -> Interrupted:
+    return interrupt(lambda: make(options), at)
 
 
 @pytest.mark.parametrize(
@@ -57,19 +29,18 @@ def interrupt(options: dict, at: int) -> tuple[bytes, bytes, int]:
 )
 def test_a_resumed_run_is_equal_to_the_bit(pool, name, fusion):
     options = {"exchange": name, "ratio": 0.05, "fusion": fusion}
-    results = pool.run(interrupt, options, 7, num_ranks=3)
-    for straight, resumed, num_steps in results:
-        assert resumed == straight
-        assert num_steps == 12
-    assert len({straight for straight, _, _ in results}) == 1
+    ranks = pool.run(train_with_a_stop, options, 7, num_ranks=3)
+    for rank in ranks:
+        assert rank.resumed == rank.straight == ranks[0].straight
+        assert rank.num_steps == 12
 
 
 @pytest.mark.parametrize("fusion", ["bucket", "step"])
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
 def test_so_is_one_that_was_stopped_early(pool, at, fusion):
     options = {"exchange": "star_topk", "ratio": 0.05, "fusion": fusion}
-    for straight, resumed, _ in pool.run(interrupt, options, at, num_ranks=2):
-        assert resumed == straight
+    for rank in pool.run(train_with_a_stop, options, at, num_ranks=2):
+        assert rank.resumed == rank.straight
 
 
 def one_odd_state() -> list[str]:

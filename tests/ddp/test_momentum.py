@@ -14,8 +14,7 @@ from torch import Tensor, nn
 import headway
 from headway.ddp.momentum import HandedOver, check_free, why_not
 from headway.kernels import select_topk
-from tests.ddp.test_checkpoint import through_a_file
-from tests.ddp.training import EXCHANGES, bits, fixed, loss_of, mlp, parameters_of, step_once, wrap
+from tests.ddp.training import EXCHANGES, Interrupted, fixed, interrupt, loss_of, mlp, parameters_of, step_once, wrap
 
 NUM_STEPS = 10
 SGD = {"lr": 0.05, "momentum": 0.9}
@@ -109,40 +108,23 @@ def test_compressed_steps_follow_the_equations(pool, options, ratio):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def interrupt(options: dict, at: int) -> tuple[bytes, bytes]:
-    """Train 12 steps in one go, and again with a stop on the way."""
-
+def train_with_a_stop(options: dict, at: int) -> Interrupted:
     def make() -> tuple[Any, Any, Any]:
         ddp = wrap(mlp())
         optimizer = torch.optim.SGD(ddp.parameters(), **SGD, weight_decay=0.01)
         return ddp, headway.attach(ddp, fixed(**options), optimizer=optimizer), optimizer
 
-    ddp, handle, optimizer = make()
-    for step in range(12):
-        if step == at:
-            states = {"model": ddp.module.state_dict(), "sgd": optimizer.state_dict(), "headway": handle.state_dict()}
-            saved = through_a_file(states)
-        step_once(ddp, optimizer, step)
-    straight = bits(parameters_of(ddp))
-    handle.close()
-    assert saved["sgd"]["param_groups"][0]["momentum"] == SGD["momentum"]  # loadable without the hook
-    ddp, handle, optimizer = make()
-    ddp.module.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["sgd"])
-    handle.load_state_dict(saved["headway"])
-    for step in range(at, 12):
-        step_once(ddp, optimizer, step)
-    resumed = bits(parameters_of(ddp))
-    handle.close()
-    return straight, resumed
+    return interrupt(make, at)
 
 
 @pytest.mark.pool
 @pytest.mark.parametrize("fusion", ["bucket", "step"])
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_a_resumed_run_is_equal_to_the_bit(pool, name, fusion):
-    results = pool.run(interrupt, {"exchange": name, "ratio": 0.01, "fusion": fusion}, 7, num_ranks=2)
-    assert all(straight == resumed == results[0][0] for straight, resumed in results)
+    ranks = pool.run(train_with_a_stop, {"exchange": name, "ratio": 0.01, "fusion": fusion}, 7, num_ranks=2)
+    for rank in ranks:
+        assert rank.resumed == rank.straight == ranks[0].straight
+        assert rank.saved["optimizer"]["param_groups"][0]["momentum"] == SGD["momentum"]  # loadable without the hook
 
 
 class SpoiledBackward(torch.autograd.Function):

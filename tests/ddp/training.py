@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -61,6 +62,47 @@ def step_once(ddp: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> fl
     loss.backward()
     optimizer.step()
     return loss.item()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interrupted:
+    """Parameters after 12 steps in one go, and with a stop on the way; what was saved there, and the steps counted."""
+
+    straight: bytes
+    resumed: bytes
+    saved: dict[str, Any]
+    num_steps: int
+
+
+def interrupt(
+    make: Callable[[], tuple[DistributedDataParallel, headway.HookState, torch.optim.Optimizer]], at: int
+) -> Interrupted:
+    """Train 12 steps in one go, and again with a stop before a step, through a file of all states."""
+    ddp, handle, optimizer = make()
+    for step in range(12):
+        if step == at:
+            saved = _through_a_file(
+                {"model": ddp.module.state_dict(), "optimizer": optimizer.state_dict(), "headway": handle.state_dict()}
+            )
+        step_once(ddp, optimizer, step)
+    straight = bits(parameters_of(ddp))
+    handle.close()
+    ddp, handle, optimizer = make()
+    ddp.module.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    handle.load_state_dict(saved["headway"])
+    for step in range(at, 12):
+        step_once(ddp, optimizer, step)
+    resumed, num_steps = bits(parameters_of(ddp)), handle.statistics().step
+    handle.close()
+    return Interrupted(straight=straight, resumed=resumed, saved=saved, num_steps=num_steps)
+
+
+def _through_a_file(state: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
 class ScriptedController:
