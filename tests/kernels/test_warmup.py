@@ -33,6 +33,7 @@ def test_nothing_is_left_to_compile_for_the_first_step():
                 indices = kernels.decode_indices(message, numel, k)
                 kernels.decode_values(selection.payload, k, value_format, out=selection.values)
                 kernels.scatter_add(torch.zeros(numel), indices, selection.values)
+                kernels.add_message(torch.cat([message, selection.payload]), k, value_format, out=torch.zeros(numel))
                 memory.take(indices, value_format=value_format)
         memory.accumulate_with_gain_curves(gaussian(numel).to(dtype))
         moving = kernels.Memory(numel, velocity=kernels.Velocity.zeros(numel, kernels.Momentum(0.9)))

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from headway.compress.base import Compressor, check_ratio, wanted_entries
 from headway.compress.feedback import Taken
 from headway.compress.memory import BucketMemory
-from headway.errors import MessageError
 from headway.kernels import (
     Memory,
     Selection,
     ValueFormat,
-    decode_indices,
-    decode_values,
+    add_message,
     encode_indices,
     encode_values,
     index_bytes,
-    scatter_add,
+    message_bytes,
     select_topk,
     value_bytes,
 )
@@ -52,8 +49,7 @@ class TopK(Compressor):
         value_bytes(1, self.values)
 
     def num_bytes(self, numel: int) -> int:
-        k = wanted_entries(self.ratio, numel)
-        return index_bytes(numel, k) + value_bytes(k, self.values)
+        return message_bytes(numel, wanted_entries(self.ratio, numel), self.values)
 
     def encode(self, x: Tensor, key: int, *, out: Tensor) -> int:
         del key
@@ -65,16 +61,7 @@ class TopK(Compressor):
 
     def add(self, message: Tensor, key: int, *, out: Tensor) -> None:
         del key
-        numel, k = out.numel(), wanted_entries(self.ratio, out.numel())
-        if message.numel() != self.num_bytes(numel):
-            raise MessageError(
-                f"{message.numel()} bytes, but {k} of {numel} entries as {self.values} take {self.num_bytes(numel)}"
-            )
-        num_index_bytes = index_bytes(numel, k)
-        indices = decode_indices(message[:num_index_bytes], numel, k)
-        decoded = torch.empty(k, device=message.device)
-        decode_values(message[num_index_bytes:], k, self.values, out=decoded)
-        scatter_add(out, indices, decoded)
+        add_message(message, wanted_entries(self.ratio, out.numel()), self.values, out=out)
 
     def take(self, gradient: Tensor | None, memory: BucketMemory, *, out: Tensor, undo: Tensor | None = None) -> Taken:
         """Add the gradient to the memory and move its top k into a message, in one pass over the memory."""

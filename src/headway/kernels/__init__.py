@@ -12,6 +12,7 @@ from headway.kernels.quantizers import dequantize, quantize, quantize_sign, quan
 from headway.kernels.rounding import rounding_gain
 from headway.kernels.scatter import gather, scatter_add
 from headway.kernels.select import select_topk
+from headway.kernels.sparse import add_message, message_bytes
 from headway.kernels.values import VALUE_FORMATS, ValueFormat, decode_values, encode_values, value_bytes
 from headway.kernels.velocity import Momentum, Velocity
 from headway.kernels.warmup import warm_up
@@ -25,6 +26,7 @@ __all__ = [
     "Selection",
     "ValueFormat",
     "Velocity",
+    "add_message",
     "decode_indices",
     "decode_values",
     "dequantize",
@@ -33,6 +35,7 @@ __all__ = [
     "gain_curve",
     "gather",
     "index_bytes",
+    "message_bytes",
     "noise_key",
     "quantize",
     "quantize_sign",

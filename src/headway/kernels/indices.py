@@ -12,6 +12,7 @@ Elias, Journal of the ACM 1974.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ class Layout(NamedTuple):
     num_bytes: int
 
 
+@lru_cache(maxsize=1 << 10)
 def index_layout(numel: int, k: int) -> Layout:
     """Return the layout with the fewest bits before padding."""
     k = check_k(k, numel)
@@ -102,12 +104,16 @@ def decode_indices(message: Tensor, numel: int, k: int, *, out: Tensor | None = 
     if uses_torch(message):
         device.decode_indices(message, numel, layout, out)
         return out
-    num_found, num_good = _decode(*_parts(message, layout), numel, layout.num_low_bits, as_array(out))
+    check_decoded(*decode_words(*_parts(message, layout), numel, layout.num_low_bits, as_array(out)), k, numel)
+    return out
+
+
+def check_decoded(num_found: int, num_good: int, k: int, numel: int) -> None:
+    """Raise `MessageError` unless ``decode_words`` has found k indices, and all of them good."""
     if num_found != k:
         raise MessageError(f"the bitmap of the indices tells of {num_found}, not of {k}")
     if num_good < k:
         raise MessageError(f"index number {num_good} of {k} is out of order or not below {numel}")
-    return out
 
 
 def _parts(message: Tensor, layout: Layout) -> tuple[Any, Any]:
@@ -142,7 +148,7 @@ def _encode(indices: Any, numel: int, num_low: int, lows: Any, highs: Any) -> An
 
 
 @kernel
-def _decode(lows: Any, highs: Any, numel: int, num_low: int, out: Any) -> tuple[int, int]:
+def decode_words(lows: Any, highs: Any, numel: int, num_low: int, out: Any) -> tuple[int, int]:
     """Fill ``out``; return the number of indices in the bitmap, and of those that ascend within [0, numel)."""
     mask = (np.uint64(1) << np.uint64(num_low)) - np.uint64(1)
     held, num_held, at = np.uint64(0), np.uint64(0), 0

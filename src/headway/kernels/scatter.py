@@ -57,7 +57,7 @@ def scatter_add(dense: Tensor, indices: Tensor, values: Tensor) -> None:
     if uses_torch(dense):
         dense.index_add_(0, indices.long(), values)
     else:
-        _scatter_add(as_array(dense), _in_range(dense, indices), as_array(values))
+        add_at(as_array(dense), _in_range(dense, indices), as_array(values))
 
 
 def _check(dense: Tensor, indices: Tensor) -> None:
@@ -104,6 +104,7 @@ def _scale(dense: Any, indices: Any, factor: Any) -> None:
 
 
 @kernel
-def _scatter_add(dense: Any, indices: Any, values: Any) -> None:
+def add_at(dense: Any, indices: Any, values: Any) -> None:
+    """Add each value at its index, which is in range: bounds are not checked."""
     for i in range(indices.size):
         dense[indices[i]] += values[i]

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headway.errors import MessageError
 from headway.kernels import device
-from headway.kernels._jit import HALF_INF_BITS, HALF_MAGNITUDE, float_bits, kernel
+from headway.kernels._jit import HALF_INF_BITS, HALF_MAGNITUDE, float_bits, half_to_float, kernel
 from headway.kernels._lanes import INF_KEY, KEY_MASK
 from headway.kernels.arrays import (
     SCALE_BLOCK,
@@ -120,20 +120,13 @@ def decode_values(payload: Tensor, k: int, value_format: ValueFormat, *, out: Te
     check_buffer(out, torch.float32, k, "out")
     if uses_torch(payload):
         device.decode_values(payload, value_format, out)
-    elif value_format == "fp32":
-        out.copy_(payload.view(torch.float32))
-    elif value_format == "fp16":
-        out.copy_(payload.view(torch.float16)[:k])
     else:
-        code = CODES[value_format]
-        scales, packed = _parts(payload, code, k)
-        codes = packed if code.bits == 8 else np.empty(k, np.uint8)
-        if code.bits < 8:
-            unpack(packed, code.bits, codes)
-        if code.bits == 1:
-            _decode_signs(scales, codes, code.block, as_array(out))
-        else:
-            _decode(scales, codes, np.float32(code.levels), code.block, as_array(out))
+        decode_payload(as_array(payload), *bits_and_block(value_format), as_array(out))
+
+
+def bits_and_block(value_format: ValueFormat) -> tuple[int, int]:
+    """Return the bits of a value and the number of values that share a scale, 0 if none do, for ``decode_payload``."""
+    return (32, 0) if value_format == "fp32" else (16, 0) if value_format == "fp16" else CODES[value_format]
 
 
 def _parts(payload: Tensor, code: Code, k: int) -> tuple[Any, Any]:
@@ -168,12 +161,6 @@ def _encode(values: Any, scales: Any, codes: Any, levels: Any, block_size: int) 
 
 
 @kernel
-def _decode(scales: Any, codes: Any, levels: Any, block_size: int, out: Any) -> None:
-    for i in range(codes.size):
-        out[i] = (np.float32(codes[i]) - levels) / levels * scales[i // block_size]
-
-
-@kernel
 def _encode_signs(values: Any, scales: Any, codes: Any, block_size: int) -> None:
     for number in range(scales.size):
         scales[number] = mean_magnitude(values[number * block_size : (number + 1) * block_size])
@@ -182,7 +169,33 @@ def _encode_signs(values: Any, scales: Any, codes: Any, block_size: int) -> None
 
 
 @kernel
-def _decode_signs(scales: Any, codes: Any, block_size: int, out: Any) -> None:
-    for i in range(codes.size):
-        scale = scales[i // block_size]
-        out[i] = scale if codes[i] else -scale
+def decode_payload(payload: Any, bits: int, block_size: int, out: Any) -> None:
+    """Fill ``out`` from a payload that has the bytes for it."""
+    if bits == 32:
+        out[:] = payload.view(np.float32)
+    elif bits == 16:
+        halves = payload.view(np.uint16)
+        for i in range(out.size):
+            out[i] = half_to_float(halves[i])
+    else:
+        num_scale_bytes = 4 * -(-out.size // block_size)
+        codes = payload[num_scale_bytes:][: out.size]
+        if bits < 8:
+            codes = np.empty(out.size, np.uint8)
+            unpack(payload[num_scale_bytes:], bits, codes)
+        _decode(payload[:num_scale_bytes].view(np.float32), codes, bits, block_size, out)
+
+
+@kernel
+def _decode(scales: Any, codes: Any, bits: int, block_size: int, out: Any) -> None:
+    """Block by block: a division for every value to find its scale would take longer than all else."""
+    levels = np.float32((1 << (bits - 1)) - 1)
+    for number in range(scales.size):
+        scale, block = scales[number], codes[number * block_size : (number + 1) * block_size]
+        target = out[number * block_size : (number + 1) * block_size]
+        if bits == 1:
+            for i in range(block.size):
+                target[i] = scale if block[i] else -scale
+        else:
+            for i in range(block.size):
+                target[i] = (np.float32(block[i]) - levels) / levels * scale

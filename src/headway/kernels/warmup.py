@@ -14,6 +14,7 @@ from headway.kernels.quantizers import dequantize, quantize, quantize_sign, quan
 from headway.kernels.rounding import rounding_gain
 from headway.kernels.scatter import scale, scatter_add
 from headway.kernels.select import select_topk
+from headway.kernels.sparse import add_message, message_bytes
 from headway.kernels.values import VALUE_FORMATS, decode_values
 
 _GRADIENT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -58,6 +59,9 @@ def _call_everything() -> None:
     encode_indices(indices, x.numel(), out=message)
     scatter_add(x.clone(), decode_indices(message, x.numel(), 30), torch.zeros(30))
     scale(x.clone(), indices, 0.5)
+    message = torch.empty(message_bytes(x.numel(), 30, "fp32"), dtype=torch.uint8)
+    encode_indices(indices, x.numel(), out=message[: index_bytes(x.numel(), 30)])
+    add_message(message, 30, "fp32", out=x.clone())
     for step in (None, 0.1):
         message = torch.empty(quantized_bytes(x.numel(), 1, step=step), dtype=torch.uint8)
         quantize(x, 1, noise_key(0, 0, 0), step=step, out=message)
