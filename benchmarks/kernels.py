@@ -190,15 +190,15 @@ def bench_curves(gradient: Tensor, where: dict[str, object]) -> Row:
 def bench_scatter(gradient: Tensor, ratio: float, where: dict[str, object]) -> Row:
     """Time decoding a message and adding it, against torch's own addition of decoded indices."""
     numel, dense = gradient.numel(), torch.zeros(gradient.numel())
-    indices = kernels.select_topk(gradient, round(numel * ratio))
-    values, k = kernels.gather(gradient, indices), indices.numel()
-    decoded, wide = indices.clone(), indices.long()
-    message = torch.empty(kernels.index_bytes(numel, k), dtype=torch.uint8)
-    kernels.encode_indices(indices, numel, out=message)
+    selection = kernels.Memory(numel).select(gradient, round(numel * ratio))
+    indices, values, k = selection.indices, selection.values, selection.indices.numel()
+    message = torch.empty(kernels.message_bytes(numel, k, "fp32"), dtype=torch.uint8)
+    num_index_bytes, wide = kernels.index_bytes(numel, k), indices.long()
+    kernels.encode_indices(indices, numel, out=message[:num_index_bytes])
+    message[num_index_bytes:] = selection.payload
 
     def ours(_: int) -> None:
-        kernels.decode_indices(message, numel, k, out=decoded)
-        kernels.scatter_add(dense, decoded, values)
+        kernels.add_message(message, k, "fp32", out=dense)
 
     calls: list[Callable[[int], object]] = [ours, lambda _: dense.index_add_(0, wide, values)]
     time_alternately(calls, rounds=3)
