@@ -12,10 +12,11 @@ from torch.optim import Optimizer
 
 from headway.averaging import Averaging, Statistics
 from headway.collectives.ends import closing_deadline
-from headway.exchange import ExchangeRecord, Plan
+from headway.exchange import BucketLayout, ExchangeRecord, Plan
 from headway.local import checkpoint
 from headway.local.rounds import Rounds
 from headway.local.settings import LocalSettings
+from headway.local.staged_buffers import StagedBuffers
 from headway.network import NetworkView
 from headway.replica import FlatView, WrappedOptimizer
 from headway.tuner import Decision
@@ -25,13 +26,26 @@ class LocalOptimizer(WrappedOptimizer):
     """Steps like the optimizer it wraps, and averages what ranks have moved every so many steps; made by `wrap`."""
 
     def __init__(
-        self, inner: Optimizer, parameters: FlatView, averaging: Averaging, rounds: Rounds, settings: LocalSettings
+        self,
+        inner: Optimizer,
+        averaging: Averaging,
+        parameters: FlatView,
+        layout: BucketLayout,
+        buffers: StagedBuffers,
+        settings: LocalSettings,
     ) -> None:
         super().__init__(inner)
-        self._parameters = parameters
         self._averaging = averaging
-        self._rounds = rounds
-        self._settings = settings
+        self._parameters = parameters
+        self._rounds = Rounds(
+            averaging,
+            parameters,
+            layout,
+            buffers,
+            settings.outer,
+            settings.residual_decay,
+            forget=self.drop_nonfinite,
+        )
         self._num_steps = 0
         self._is_evaluating = False
         self._is_closed = False

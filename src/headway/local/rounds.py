@@ -15,7 +15,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ class Rounds:
         buffers: The model's buffers.
         outer: The outer optimizer.
         residual_decay: What of the residual is kept from round to round.
+        forget: Drops what made this rank's model Inf or NaN, such as a velocity.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Rounds:
         buffers: StagedBuffers,
         outer: Outer,
         residual_decay: float,
+        forget: Callable[[], None],
     ) -> None:
         self.averaging = averaging
         self._parameters = parameters
@@ -61,6 +63,7 @@ class Rounds:
         self._buffers = buffers
         self._outer = outer
         self._residual_decay = residual_decay
+        self._forget = forget
         self.common = parameters.new()
         """The model that all ranks have in common, after the last round that was applied."""
         self._velocity = torch.zeros_like(self.common) if outer.has_momentum else None
@@ -214,6 +217,7 @@ class Rounds:
             return
         _logger.warning("this rank's model has Inf or NaN: it goes on from the common model")
         self._num_since = 0
+        self._forget()
         self._write(self.common)
 
     def _kept(self) -> float:

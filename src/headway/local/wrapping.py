@@ -13,7 +13,6 @@ from headway.collectives import AUTO
 from headway.exchange import BucketLayout
 from headway.local.optimizer import LocalOptimizer
 from headway.local.outer import Outer, Plain
-from headway.local.rounds import Rounds
 from headway.local.settings import LocalSettings
 from headway.local.staged_buffers import StagedBuffers
 from headway.replica import FlatView, make_equal, moved_parameters, shape_of
@@ -76,8 +75,7 @@ def wrap(
     try:
         make_equal(averaging.executor, [*model.parameters(), *model.buffers()])
         layout = BucketLayout(tuple(moved), tuple(parameter.numel() for parameter in moved.values()))
-        rounds = Rounds(averaging, parameters, layout, buffers, settings.outer, settings.residual_decay)
-        return LocalOptimizer(optimizer, parameters, averaging, rounds, settings)
+        return LocalOptimizer(optimizer, averaging, parameters, layout, buffers, settings)
     except BaseException:
         averaging.cut_off()
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 
@@ -37,6 +38,13 @@ class WrappedOptimizer(Optimizer):
         if hasattr(self, "inner"):
             raise ValueError("parameters cannot be added to a wrapped optimizer: add them first, then wrap")
         super().add_param_group(param_group)
+
+    def drop_nonfinite(self) -> None:
+        """Set Inf and NaN in the inner optimizer's state, such as velocities, to zero."""
+        for state in self.inner.state.values():
+            for value in state.values():
+                if isinstance(value, Tensor) and value.is_floating_point():
+                    value.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
     def step_inner(self, closure: Callable[[], float] | None) -> float | None:
         """Make the local update, unless a GradScaler has found an overflow; return what the inner optimizer returns."""

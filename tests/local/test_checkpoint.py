@@ -1,0 +1,82 @@
+"""A run that is resumed goes on to the bit, also in the middle of a round; and only from a state that fits."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from headway import Fixed, Link
+from headway.local import Nesterov
+from tests.local.loop import DENSE, flat, network, refusal, train, wrapped
+
+pytestmark = pytest.mark.pool
+TOP_K = Fixed(
+    exchange="allgather_topk", ratio=0.1, values="int8", link=Link(latency_s=1e-4, bandwidth_bps=1e9), timeout_s=20.0
+)
+
+
+@pytest.mark.parametrize(
+    ("num_before", "overlap", "is_compressed"), [(6, 0, True), (7, 0, True), (7, 2, True), (8, 2, True), (7, 3, False)]
+)
+def test_a_resumed_run_goes_on_to_the_bit(pool, num_before, overlap, is_compressed):
+    assert all(pool.run(resume, num_before, overlap, is_compressed, num_ranks=3))
+
+
+def resume(num_before: int, overlap: int, is_compressed: bool) -> bool:
+    options = {"config": TOP_K} if is_compressed else {"config": DENSE, "outer": Nesterov()}
+    model = network(norm=True)
+    optimizer = wrapped(model, 3, overlap=overlap, **options)
+    train(model, optimizer, range(num_before))
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    train(model, optimizer, range(num_before, 16))
+    straight = copy.deepcopy(model.state_dict())
+    optimizer.close()
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    other = network(norm=True)
+    again = wrapped(other, 3, overlap=overlap, **options)
+    other.load_state_dict(state["model"])
+    again.load_state_dict(state["optimizer"])
+    train(other, again, range(num_before, 16))
+    is_same = all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in straight.items())
+    again.close()
+    return is_same and again.num_steps == 16
+
+
+def test_states_that_do_not_fit_are_refused_on_all_ranks(pool):
+    for refused in pool.run(bad_states, num_ranks=2):
+        assert "no state of a local optimizer" in refused["nothing"]
+        assert "another model" in refused["another model"]
+        assert "damaged" in refused["damaged"]
+        assert "rank 1" in refused["one rank"] or "no state" in refused["one rank"]
+        assert "another step" in refused["another step"]
+        assert refused["untouched"]
+
+
+def bad_states() -> dict[str, object]:
+    model = network()
+    optimizer = wrapped(model)
+    train(model, optimizer, range(4))
+    state, before = optimizer.state_dict(), flat(model)
+    small = copy.deepcopy(state)
+    small["local"]["common"] = small["local"]["common"][:5]
+    damaged = copy.deepcopy(state)
+    del damaged["local"]["pace"]
+    stale = copy.deepcopy(state)
+    stale["local"]["num_steps"] -= dist.get_rank()
+    cases = {
+        "nothing": {},
+        "another model": small,
+        "damaged": damaged,
+        "one rank": state if dist.get_rank() == 0 else {},
+        "another step": stale,
+    }
+    found = {name: refusal(lambda case=case: optimizer.load_state_dict(case)) for name, case in cases.items()}
+    untouched = torch.equal(flat(model), before)
+    optimizer.close()
+    return {**found, "untouched": untouched}
