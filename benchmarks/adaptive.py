@@ -38,6 +38,7 @@ TIMEOUT_S = 7200
 EVERY = 8
 RATIOS = (0.1, 0.01, 0.001)
 EXCHANGES = ("allgather_topk", "union_topk", "star_topk", "var_topk", "layerwise_topk", "mstopk", "randomk")
+WITH_SEEDS = ("adaptive balanced", "local auto")
 POLICIES = ("balanced", "fast", "accurate", "goodput", "knee")
 
 Run = dict[str, Any]
@@ -52,7 +53,12 @@ def contenders(seeds: int) -> list[Run]:
         {"name": f"plain momentum, {name}", "kind": "adaptive", "options": {"policy": name}, "is_corrected": False}
         for name in POLICIES[:2]
     ]
-    first += [{"name": "DDP", "kind": "ddp"}]
+    first += [
+        {"name": "local auto", "kind": "local"},
+        *({"name": f"local {steps}", "kind": "local", "options": {"steps": steps}} for steps in (4, 8, 32)),
+        *({"name": f"SparseLoCo {steps}", "kind": "sparseloco", "options": {"steps": steps}} for steps in (15, 30)),
+        {"name": "DDP", "kind": "ddp"},
+    ]
     fixed = [(exchange, ratio) for exchange in EXCHANGES for ratio in RATIOS]
     first += [
         {"name": f"{exchange} {ratio}", "kind": "fixed", "options": {"exchange": exchange, "ratio": ratio}}
@@ -67,7 +73,7 @@ def contenders(seeds: int) -> list[Run]:
     everybody = [{**run, "seed": 0} for run in first]
     for seed in range(1, seeds):  # the accuracy of DDP does not depend on the network: it may have the best one
         everybody.append({"name": "DDP", "kind": "ddp", "seed": seed, "phases": False})
-        everybody.append({**first[0], "seed": seed})
+        everybody += [{**run, "seed": seed} for run in first if run["name"] in WITH_SEEDS]
     return everybody
 
 

@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 import headway
 from headway.lab import Control
 from headway.train import Samples, Task, cnn, load_images
+from peers import SparseLoCo
 
 BATCH, LEARNING_RATE, MOMENTUM = 16, 0.05, 0.9
 DECAYING = 0.25
@@ -33,26 +34,48 @@ SETTLING_S = 0.5
 """For the lab to go back to the first phase."""
 
 
-def wrap(
-    contender: dict[str, Any],
-) -> tuple[DistributedDataParallel, torch.optim.Optimizer, headway.HookState | None]:
-    """Return a new model and its optimizer as the contender has them."""
-    torch.manual_seed(contender["seed"])
-    kind, options = contender["kind"], contender.get("options", {})
-    ddp = DistributedDataParallel(cnn(), bucket_cap_mb=ONE_BUCKET_MB if kind == "powersgd" else 25)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    given = optimizer if contender.get("is_corrected", True) else None
-    handle = None
-    if kind == "fp16":
-        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    elif kind == "powersgd":  # with more than one bucket it hangs on Gloo
-        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, **options)
-        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    elif kind == "fixed":
-        handle = headway.attach(ddp, headway.Fixed(timeout_s=120, **options), optimizer=given)
-    elif kind == "adaptive":
-        handle = headway.attach(ddp, headway.Adaptive(timeout_s=120, **options), optimizer=given)
-    return ddp, optimizer, handle
+class Contender:
+    """A new model and its optimizer, as a contender has them."""
+
+    def __init__(self, contender: dict[str, Any]) -> None:
+        torch.manual_seed(contender["seed"])
+        kind, options = contender["kind"], contender.get("options", {})
+        self.handle: headway.HookState | headway.local.LocalOptimizer | None = None
+        self.bare = cnn()
+        self.module: nn.Module = self.bare
+        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
+            self.bare.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM
+        )
+        if kind == "local":
+            options = {**options, "config": headway.Adaptive(timeout_s=120)}
+            self.handle = self.optimizer = headway.local.wrap(self.bare, self.optimizer, **options)
+        elif kind == "sparseloco":
+            self.optimizer = SparseLoCo(self.bare, self.optimizer, **options)
+        else:
+            self._wrap(kind, options, is_corrected=contender.get("is_corrected", True))
+
+    def _wrap(self, kind: str, options: dict[str, Any], *, is_corrected: bool) -> None:
+        ddp = DistributedDataParallel(self.bare, bucket_cap_mb=ONE_BUCKET_MB if kind == "powersgd" else 25)
+        self.module = ddp
+        given = self.optimizer if is_corrected else None
+        if kind == "fp16":
+            ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        elif kind == "powersgd":  # with more than one bucket it hangs on Gloo
+            state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, **options)
+            ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        elif kind == "fixed":
+            self.handle = headway.attach(ddp, headway.Fixed(timeout_s=120, **options), optimizer=given)
+        elif kind == "adaptive":
+            self.handle = headway.attach(ddp, headway.Adaptive(timeout_s=120, **options), optimizer=given)
+
+    def model(self) -> Tensor:
+        """Return a copy of the parameters; with local steps, of the model that all ranks have in common."""
+        if isinstance(self.handle, headway.local.LocalOptimizer):
+            with self.handle.averaged():
+                return nn.utils.parameters_to_vector(self.bare.parameters()).detach().clone()
+        if isinstance(self.optimizer, SparseLoCo):
+            return self.optimizer.common.clone()
+        return nn.utils.parameters_to_vector(self.bare.parameters()).detach().clone()
 
 
 def run(contender: dict[str, Any], task: Task, control: Control, num_steps: int, first: int) -> dict[str, Any]:
@@ -61,7 +84,8 @@ def run(contender: dict[str, Any], task: Task, control: Control, num_steps: int,
     time.sleep(SETTLING_S)
     dist.barrier()
     began = time.monotonic()
-    ddp, optimizer, handle = wrap(contender)
+    taking_part = Contender(contender)
+    module, optimizer, handle = taking_part.module, taking_part.optimizer, taking_part.handle
     attach_s = time.monotonic() - began
     generator = torch.Generator().manual_seed(1000 * contender["seed"] + dist.get_rank())
     copies: list[Tensor] = []
@@ -75,11 +99,11 @@ def run(contender: dict[str, Any], task: Task, control: Control, num_steps: int,
             group["lr"] = LEARNING_RATE * min(1.0, (num_steps - step) / (DECAYING * num_steps))
         images, labels = task.train.batch(BATCH, generator)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(ddp(images), labels).backward()
+        nn.functional.cross_entropy(module(images), labels).backward()
         optimizer.step()
         steps.append({"seconds": time.monotonic() - start, **in_force(handle)})
         if (step + 1) % EVERY == 0:
-            copies.append(nn.utils.parameters_to_vector(ddp.parameters()).detach().clone())
+            copies.append(taking_part.model())
     dist.barrier()
     decisions = [] if handle is None else [decision.words for decision in handle.history]
     if handle is not None:
@@ -96,12 +120,13 @@ def run(contender: dict[str, Any], task: Task, control: Control, num_steps: int,
     }
 
 
-def in_force(handle: headway.HookState | None) -> dict[str, Any]:
+def in_force(handle: headway.HookState | headway.local.LocalOptimizer | None) -> dict[str, Any]:
     """Return what the step was averaged by."""
     if handle is None or not handle.records:
         return {}
     record, network = handle.records[-1], handle.network
     said = {"exchange": record.exchange, "algorithm": record.algorithm, "ratio": record.ratio, "gain": record.gain}
+    said |= {"local_steps": handle.plan.local_steps, "delay": handle.plan.delay}
     if network is not None:
         link = network.estimate.link
         said |= {"latency_s": link.latency_s, "bandwidth_bps": link.bandwidth_bps}

@@ -59,8 +59,7 @@ def make_loop(
         own = Executor(group, timeout_s=config.timeout_s, debug=config.debug, cpu_only=True, beside=executor)
         transport = BackgroundTransport(own, executor.patience_s)
     has_choice = executor.rank == 0 and (len(plans) > 1 or len(paces) > 1)
-    has_own_momentum = is_corrected or paces != EVERY_STEP  # local steps apply momentum before compression
-    chooser = _make_chooser(config, plans, costs, paces, is_corrected=has_own_momentum) if has_choice else None
+    chooser = _make_chooser(config, plans, costs, paces, is_corrected=is_corrected) if has_choice else None
     tracker = LinkTracker(costs.calibration) if is_followed else GivenLink(costs.link)
     return ControlLoop(loop_config, costs, transport, tracker, chooser, log)
 

@@ -34,6 +34,8 @@ class Front:
     """The place of the plan in force, if it is among them: policies may be lenient with it."""
     is_corrected: bool = False
     """Whether momentum is corrected: then a step teaches more at the same gain."""
+    is_local: bool = False
+    """Whether ranks may take steps by themselves."""
     effort: Floats = field(default_factory=lambda: np.ones(1))
     """How many steps it takes to learn as much as in one that all ranks take together: see `headway.tuner.Pacing`."""
 

@@ -11,6 +11,8 @@ import numpy as np
 from headway.tuner.front import Floats, Front
 
 _LENIENT = 0.8
+_LOCAL_SHARE = 0.25
+"""What of a least gain is asked for with local steps, whose gain is that of an exchange over its steps."""
 
 Policy = Callable[[Front], Floats]
 """Takes a front to a score above 0 for each of its plans. The highest wins; a switch needs a score 5% higher."""
@@ -25,20 +27,24 @@ class Balanced:
     With error feedback nothing is lost, only delayed, by about 1/gain steps: as long as the delay is short, a step
     is worth as much as a dense one, and then less and less. A patience of 0.025 fits the time to a loss during training
     (`benchmarks/learning.py`); the accuracy at the end of a run of given length needs more. With momentum correction
-    an entry that waits keeps its momentum, and gains of 0.03 teach about as much a step as dense ones.
+    an entry that waits keeps its momentum, and gains of 0.03 teach about as much a step as dense ones. With local steps
+    the same holds, and the gain of a step is that of an exchange over its steps: docs/local.md has the measurements.
 
     Args:
         patience: The gain at which twice the steps are needed.
         corrected_patience: The same with momentum correction.
+        local_patience: The same with local steps.
         floor: Below this gain training may diverge, and a plan is taken only if there is no other.
     """
 
     patience: float = 0.15
     corrected_patience: float = 0.01
+    local_patience: float = 0.0035
     floor: float = 0.01
 
     def __call__(self, front: Front) -> Floats:
         patience = self.corrected_patience if front.is_corrected else self.patience
+        patience = self.local_patience if front.is_local else patience
         scores = 1 / ((1 + (patience / front.gain) ** 1.5) * front.progress_s)
         return _lowered_below(self.floor, front, scores)
 
@@ -137,7 +143,7 @@ def _lowered_below(floor: float, front: Front, scores: Floats) -> Floats:
 
 def _floors(floor: float, front: Front) -> Floats:
     """Return the least gain for each plan: that of the plan in force is lower, so that noise does not flip it."""
-    floors = np.full(len(front), floor)
+    floors = np.full(len(front), floor * (_LOCAL_SHARE if front.is_local else 1.0))
     if front.in_force is not None:
         floors[front.in_force] *= _LENIENT
     return floors
