@@ -83,7 +83,7 @@ def train_restlessly(num_steps: int, micro_batches: int = 1, odd_clocks: bool = 
     if odd_clocks:
         control_round_module.time = channel_module.time = Clock(3600.0 * rank)
     ddp = wrap(mlp())
-    config = adaptive(policy=Restless(), warm_up=num_steps)  # until then every round asks the policy
+    config = adaptive(policy=Restless(), warm_up=0.5)  # allows more plans at every round
     try:
         handle = headway.attach(ddp, config)
         optimizer = torch.optim.SGD(ddp.parameters(), lr=0.02)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import headway
-from headway.tuner import all_plans
+from headway.tuner import WarmUp, all_plans
 from tests.ddp.training import EXCHANGES
 
 
@@ -42,7 +42,10 @@ def test_wrong_options_of_fixed_say_what_to_do(options, said):
         ({"exchanges": ([],)}, "but must be some of dense"),
         ({"journal": 5}, "journal is 5, but must be a path"),
         ({"warm_up": True}, "warm_up is True"),
-        ({"warm_up": -1}, "warm_up is -1, but must be a number of steps, 0 or more"),
+        ({"warm_up": -1}, r"warm_up is -1, but must be a number, 0 \(no warm-up\) or more; try 2"),
+        ({"warm_up": float("nan")}, "warm_up is nan"),
+        ({"warm_up": float("inf")}, "warm_up is inf"),
+        ({"warm_up": "2"}, "warm_up is '2'"),
         ({"interval": 0}, "interval is 0, but must be a number of steps, 1 or more"),
         ({"timeout_s": 0}, "timeout_s is 0"),
         ({"seed": "x"}, "seed is 'x'"),
@@ -57,3 +60,9 @@ def test_dense_is_always_to_choose_from():
     plans = headway.Adaptive(exchanges=("star_topk",)).plans
     assert {plan.exchange for plan in plans} == {"dense", "star_topk"}
     assert plans[:32] == all_plans([], ["dense"])
+
+
+def test_the_warm_up_is_that_of_the_configuration_and_the_same_on_all_ranks():
+    assert headway.Adaptive(max_ratio=0.05, warm_up=3).warm_up_rule == WarmUp(max_ratio=0.05, strength=3)
+    assert headway.Adaptive(warm_up=2).fingerprint == headway.Adaptive(warm_up=2.0).fingerprint
+    assert headway.Adaptive(warm_up=2).fingerprint != headway.Adaptive(warm_up=1).fingerprint

@@ -153,7 +153,7 @@ class VirtualRun:
     slowness: Callable[[Plan], float] = lambda _plan: 1.0
     """How many times longer than predicted an exchange takes."""
     policy: str | Policy = "balanced"
-    warm_up: int = 0
+    warm_up: float = 0.0
     detected: str = "bandwidth"
     log: DecisionLog = field(default_factory=DecisionLog)
     exchanges: tuple[str, ...] = EXCHANGES
@@ -172,8 +172,8 @@ class VirtualRun:
         calibration = Calibration(link=self.link_at(0), overhead=Overhead(message_s=2e-4))
         self.costs = CostModel(self.num_ranks, calibration, {plan.form: _speed_of(plan) for plan in plans})
         self.objectives, self.all_plans = Objectives(self.costs, plans, SHAPES, ARRIVALS_S), plans
-        falling = WarmUp(min_ratio=0.001, max_ratio=0.1, num_steps=self.warm_up)
-        self.chooser = AdaptiveChooser(plans, policy_of(self.policy), falling, self.costs)
+        rule = WarmUp(max_ratio=0.1, strength=self.warm_up)
+        self.chooser = AdaptiveChooser(plans, policy_of(self.policy), rule, self.costs)
         config = LoopConfig(first=PLAIN, plans=plans, interval=self.interval, is_adaptive=True)
         self.rounds: list[VirtualRound] = []
         self.ranks = [

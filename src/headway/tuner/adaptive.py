@@ -12,7 +12,7 @@ import numpy as np
 from headway.compress import Shape
 from headway.exchange import PLAIN, CostModel, Plan
 from headway.network import Change, Link
-from headway.tuner.candidates import WarmUp
+from headway.tuner.candidates import Bools, WarmUp
 from headway.tuner.choosing import Choice, Situation
 from headway.tuner.decision import Cause, Decision
 from headway.tuner.front import Floats, Front, pareto_front
@@ -52,7 +52,7 @@ class AdaptiveChooser:
     Args:
         plans: The plans to choose from.
         policy: Scores the plans on the Pareto front.
-        warm_up: The least ratio at a step.
+        warm_up: Which plans are allowed at a step.
         costs: Predicts costs.
         is_corrected: Whether momentum is corrected.
         pacing: How often ranks may talk; at every step by default.
@@ -80,6 +80,8 @@ class AdaptiveChooser:
         self._times = TimeModel(self._plans)
         self._objectives: Objectives | None = None
         self._link_moved_at = 0
+        self._chosen_at = 0
+        """The step of the last switch."""
         self._own_s = 0.0
         self._basis: _Basis | None = None
         self._promised_gain = self._realised_gain = math.nan
@@ -129,7 +131,7 @@ class AdaptiveChooser:
         if situation.steps.has_curve:
             self._gains.learn_curve(np.array(situation.steps.curve), situation.steps.code_gains)
         self._learn_times(situation.plan, situation.steps, situation.link)
-        self._link_moved_at = situation.step
+        self._link_moved_at = self._chosen_at = situation.step
         is_worth_trying = situation.plan.without_pace == PLAIN and self._plain_sync_s(situation.link) <= _CHEAP_LOOK_S
         decision = self._compare(situation, "start", only=PLAIN if is_worth_trying else None)
         return Choice(decision.plan, decision)
@@ -141,8 +143,11 @@ class AdaptiveChooser:
         if situation.changes:
             self._unexplained.clear()
             self._plain_s = math.inf
+        chosen_at = self._chosen_at
         decision = self._compare(situation, cause)
-        if decision.is_switch and not situation.changes and cause != "warm-up":
+        if cause in ("gain", "pace", "warm-up"):
+            decision = replace(decision, cause=self._true_cause(decision, chosen_at))
+        if decision.is_switch and not situation.changes and decision.cause not in ("warm-up", "start"):
             self._unexplained.append(situation.step)
         return Choice(decision.plan, decision) if situation.changes or decision.is_switch else None
 
@@ -169,8 +174,6 @@ class AdaptiveChooser:
         assert basis is not None
         if situation.link != basis.link:
             return _what_moved(basis.link, situation.link, situation.changes)
-        if self._warm_up.is_on(situation.step) or self._warm_up.is_on(basis.step) or self._is_speeding_up:
-            return "warm-up"
         if not self._has_curve:
             return None
         if self._is_trying_plain and math.isfinite(self._plain_s):
@@ -178,13 +181,29 @@ class AdaptiveChooser:
         front = self._in_force(situation.plan, situation.link)
         if not basis.has_curve or _has_moved(float(front.gain[0]), basis.gain):
             return "gain"
-        return "pace" if _has_moved(float(front.step_s[0]), basis.step_s) else None
+        if _has_moved(float(front.step_s[0]), basis.step_s):
+            return "pace"
+        is_warming_up = self._is_speeding_up or self._newly_allowed(situation.step, basis.step).any()
+        return "warm-up" if is_warming_up else None
+
+    def _true_cause(self, decision: Decision, chosen_at: int) -> Cause:
+        """Return the warm-up as the cause if, and only if, the plan was not allowed when the last one was chosen."""
+        place = self._place_of[decision.plan.without_pace]
+        if decision.is_switch and self._newly_allowed(decision.step, chosen_at)[place]:
+            return "warm-up"
+        return "gain" if decision.cause == "warm-up" else decision.cause
+
+    def _newly_allowed(self, step: int, step_before: int) -> Bools:
+        """Return which plans the warm-up allows at a step and did not before, by the gains that are predicted now."""
+        gains = self._gains.predict()
+        now, before = (self._warm_up.allows(each, self._ratios, gains) for each in (step, step_before))
+        return now & ~before
 
     def _compare(self, situation: Situation, cause: Cause, only: Plan | None = None) -> Decision:
         """Compare all plans that the warm-up allows, or one with that in force, and take the best."""
         step, plan, link = situation.step, situation.plan, situation.link
         here = self._place_of[plan.without_pace]
-        allowed = np.flatnonzero(self._ratios >= self._warm_up.least_ratio(step))
+        allowed = np.flatnonzero(self._warm_up.allows(step, self._ratios, self._gains.predict()))
         if only is not None:
             allowed = np.array([self._place_of[only]])
         self._is_trying_plain = only is not None
@@ -223,6 +242,7 @@ class AdaptiveChooser:
             front=front,
         )
         if decision.is_switch:
+            self._chosen_at = step
             self._promised_gain, self._realised_gain = gain, math.nan
         return decision
 

@@ -75,7 +75,7 @@ def _make_chooser(
     if isinstance(config, Fixed) and len(paces) == 1:
         return FusionChooser(plans, costs)
     chosen = config if isinstance(config, Adaptive) else Adaptive(warm_up=0)
-    policy, warm_up = policy_of(chosen.policy), chosen.ratio_warm_up
+    policy, warm_up = policy_of(chosen.policy), chosen.warm_up_rule
     return AdaptiveChooser(plans, policy, warm_up, costs, is_corrected=is_corrected, pacing=Pacing(paces))
 
 

@@ -6,12 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headway.collectives import ALGORITHMS, NATIVE
 from headway.exchange import EXCHANGES, Plan
 from headway.kernels import ValueFormat
+from headway.tuner.front import Floats
 
+Bools = NDArray[np.bool_]
 RATIOS_PER_DECADE = 10
+_ENOUGH_GAIN = 0.5
+"""Entries that wait two steps are never late."""
 
 
 def plans_at(ratio: float, exchanges: Iterable[str] | None = None) -> Iterator[Plan]:
@@ -64,24 +69,31 @@ def _forms(exchange: str, ratios: Sequence[float]) -> Iterator[tuple[float, Valu
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
-    """The least ratio allowed, falling evenly on a log scale from ``max_ratio`` to ``min_ratio``.
+    """Early in training, allows only plans with enough gain.
 
-    Early gradients change much from step to step: what is sent late is sent too late.
+        gain >= min(0.5, strength / (step + 1)),   or ratio >= max_ratio
 
-    >>> warm_up = WarmUp(min_ratio=0.001, max_ratio=0.1, num_steps=20)
-    >>> [round(warm_up.least_ratio(step), 4) for step in (0, 10, 20, 30)]
-    [0.1, 0.01, 0.001, 0.001]
+    An entry waits about 1/gain steps in the residual. Early gradients change much from step to step: what waits for
+    long, compared with the steps there have been, comes too late. Two steps are never too long, and the largest ratio
+    is always allowed. How small a ratio may be thus depends on the gradient: a heavy-tailed one allows small ratios
+    early. Since ``strength / (step + 1)`` falls below any gain, the warm-up ends by itself.
+
+    Args:
+        max_ratio: Ratios from here on are always allowed.
+        strength: How many times as long as its entries wait training must have lasted; 0 for no warm-up.
+
+    >>> warm_up = WarmUp(max_ratio=0.1, strength=2)
+    >>> [round(warm_up.least_gain(step), 3) for step in (0, 9, 99)]
+    [0.5, 0.2, 0.02]
     """
 
-    min_ratio: float
     max_ratio: float
-    num_steps: int
+    strength: float
 
-    def is_on(self, step: int) -> bool:
-        """Return whether the warm-up still restricts ratios."""
-        return step < self.num_steps
+    def least_gain(self, step: int) -> float:
+        """Return the least gain that is allowed at a step, for ratios below the largest."""
+        return min(_ENOUGH_GAIN, self.strength / (step + 1))
 
-    def least_ratio(self, step: int) -> float:
-        """Return the least ratio allowed at a step."""
-        share = min(step / self.num_steps, 1.0) if self.num_steps else 1.0
-        return float(self.max_ratio * (self.min_ratio / self.max_ratio) ** share * (1 - 1e-9))
+    def allows(self, step: int, ratios: Floats, gains: Floats) -> Bools:
+        """Return which plans are allowed at a step, given their ratios and predicted gains."""
+        return np.asarray((gains >= self.least_gain(step)) | (ratios >= self.max_ratio * (1 - 1e-9)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -102,7 +103,8 @@ class Adaptive:
         max_ratio: The largest share of entries to send, short of all of them.
         exchanges: The names of the exchanges to choose from; "dense" is always one of them. By default those whose
             description says so.
-        warm_up: Steps over which the least ratio falls from ``max_ratio`` to ``min_ratio``; 0 for none.
+        warm_up: How many times as long as entries wait in the residual, about 1/gain steps, training must have lasted:
+            ratios below ``max_ratio`` need a gain of ``warm_up / (step + 1)``, or of 0.5. 0 for no warm-up.
         interval: Steps between thorough control rounds, in which latency is measured well and gain curves are taken;
             more while nothing changes, fewer when something does. Brief ones are held every third step.
         journal: A file to which rank 0 writes its decisions, a line of JSON each.
@@ -119,7 +121,7 @@ class Adaptive:
     min_ratio: float = 0.001
     max_ratio: float = 0.1
     exchanges: tuple[str, ...] = field(default_factory=default_candidates)
-    warm_up: int = 20
+    warm_up: float = 2.0
     interval: int = 10
     journal: Path | str | None = None
     seed: int = 0
@@ -137,12 +139,10 @@ class Adaptive:
             )
         if not (isinstance(self.exchanges, tuple) and all(name in list(EXCHANGES) for name in self.exchanges)):
             raise ValueError(f"exchanges is {self.exchanges!r}, but must be some of {', '.join(EXCHANGES)}, in a tuple")
-        for name, value, least in (
-            ("warm_up", self.warm_up, 0),
-            ("interval", self.interval, 1),
-        ):
-            if type(value) is not int or value < least:
-                raise ValueError(f"{name} is {value!r}, but must be a number of steps, {least} or more")
+        if type(self.warm_up) not in (int, float) or not 0 <= self.warm_up < math.inf:
+            raise ValueError(f"warm_up is {self.warm_up!r}, but must be a number, 0 (no warm-up) or more; try 2")
+        if type(self.interval) is not int or self.interval < 1:
+            raise ValueError(f"interval is {self.interval!r}, but must be a number of steps, 1 or more")
         if self.journal is not None and not isinstance(self.journal, (str, Path)):
             raise ValueError(f"journal is {self.journal!r}, but must be a path")
         _check_common(self.seed, self.timeout_s)
@@ -154,14 +154,14 @@ class Adaptive:
         return all_plans(ratios_between(self.min_ratio, self.max_ratio), exchanges)
 
     @property
-    def ratio_warm_up(self) -> WarmUp:
-        """The least ratio at every step."""
-        return WarmUp(min_ratio=self.min_ratio, max_ratio=self.max_ratio, num_steps=self.warm_up)
+    def warm_up_rule(self) -> WarmUp:
+        """Which plans are allowed at a step."""
+        return WarmUp(max_ratio=self.max_ratio, strength=self.warm_up)
 
     @property
     def fingerprint(self) -> int:
         """As that of `Fixed`; the policy may differ, since only rank 0 uses it."""
-        return _fingerprint(self.plans, self.warm_up, self.seed, self.interval)
+        return _fingerprint(self.plans, float(self.warm_up), self.seed, self.interval)
 
 
 def _fingerprint(*parts: object) -> int:

@@ -66,7 +66,7 @@ class GainModel:
         self._which = np.array([place_of[plan.form] for plan in plans])
         self._ratios = np.array([plan.sent_ratio for plan in plans])
         self._follows_curve = np.array([_follows_curve(plan) for plan in plans])
-        self._bits = [_bits_of(plan) for plan in plans]
+        self._bits, self._which_bits = np.unique([_bits_of(plan) for plan in plans], return_inverse=True)
         self._code_gains: dict[int, float] = {}
         self._num_turns = (num_ranks + 1) / 2
         self._turns = np.array([self._turns_of(plan) for plan in plans])
@@ -130,7 +130,7 @@ class GainModel:
         if self.curve is None:
             return np.ones(len(self._ratios))
         factors = np.array([self.factor(form) for form in self._forms])[self._which]
-        expected = self._ratios * [self._expected(bits) for bits in self._bits]
+        expected = self._ratios * np.array([self._expected(bits) for bits in self._bits.tolist()])[self._which_bits]
         sent = factors * np.where(self._follows_curve, self._steady(self.curve), expected)
         return np.asarray(np.clip(sent, _LEAST_GAIN, 1.0) / self._turns)
 
