@@ -31,6 +31,8 @@ _WORTH_A_LOOK = 0.1
 """By how much the gain or the time of a step must have moved for plans to be compared again."""
 _CHEAP_LOOK_S = 0.3
 """Plain sums that should add no more than this to a step are tried first: what they really take is worth knowing."""
+_EXPECTED = ("start", "warm-up", "rarer")
+"""Causes of switches that were to be expected: they do not count as restless."""
 _NUM_STEADY = 6
 """Steps after a move of the link before times are compared with the prediction."""
 
@@ -43,6 +45,7 @@ class _Basis:
     link: Link
     gain: float
     step_s: float
+    effort: float
     has_curve: bool
 
 
@@ -89,7 +92,7 @@ class AdaptiveChooser:
         """What plain sums took when they were last in force, as long as the network is the same: they take no more."""
         self._is_trying_plain = False
         """Whether plain sums are in force because they have not been timed yet."""
-        self._is_speeding_up = False
+        self._is_slowing_down = False
         """Whether the last choice was to talk more rarely, which goes on step by step."""
         self._unexplained: deque[int] = deque(maxlen=_RECENT_STEPS)
         """The steps of switches that no change of the link explains."""
@@ -147,7 +150,7 @@ class AdaptiveChooser:
         decision = self._compare(situation, cause)
         if cause in ("gain", "pace", "warm-up"):
             decision = replace(decision, cause=self._true_cause(decision, chosen_at))
-        if decision.is_switch and not situation.changes and decision.cause not in ("warm-up", "start"):
+        if decision.is_switch and not situation.changes and decision.cause not in _EXPECTED:
             self._unexplained.append(situation.step)
         return Choice(decision.plan, decision) if situation.changes or decision.is_switch else None
 
@@ -183,8 +186,11 @@ class AdaptiveChooser:
             return "gain"
         if _has_moved(float(front.step_s[0]), basis.step_s):
             return "pace"
-        is_warming_up = self._is_speeding_up or self._newly_allowed(situation.step, basis.step).any()
-        return "warm-up" if is_warming_up else None
+        if _has_moved(float(front.effort[0]), basis.effort):
+            return "agreement"
+        if self._is_slowing_down:
+            return "rarer"
+        return "warm-up" if self._newly_allowed(situation.step, basis.step).any() else None
 
     def _true_cause(self, decision: Decision, chosen_at: int) -> Cause:
         """Return the warm-up as the cause if, and only if, the plan was not allowed when the last one was chosen."""
@@ -221,8 +227,9 @@ class AdaptiveChooser:
         chosen = mine if may_stay and scores[best] < self._margin(step) * scores[mine] else best
         link_before = link if self._basis is None else self._basis.link
         gain, step_s = float(front.gain[chosen]), float(front.step_s[chosen])
-        self._is_speeding_up = front.plans[chosen].local_steps > plan.local_steps
-        self._basis = _Basis(step=step, link=link, gain=gain, step_s=step_s, has_curve=self._has_curve)
+        self._is_slowing_down = front.plans[chosen].local_steps > plan.local_steps
+        effort = float(front.effort[chosen])
+        self._basis = _Basis(step=step, link=link, gain=gain, step_s=step_s, effort=effort, has_curve=self._has_curve)
         decision = Decision(
             step=step,
             cause=cause,

@@ -18,9 +18,10 @@ from headway.tuner.front import Front
 
 _LOGGER = logging.getLogger("headway")
 
-Cause = Literal["start", "latency", "bandwidth", "gain", "pace", "warm-up"]
+Cause = Literal["start", "latency", "bandwidth", "gain", "pace", "warm-up", "agreement", "rarer"]
 """Why plans are compared: training starts, the link has moved, the gain has moved, steps take another time than
-predicted, or the warm-up allows smaller ratios."""
+predicted, the warm-up allows smaller ratios, ranks that step by themselves agree more or less, or exchanges may become
+rarer still."""
 
 
 GainsOnGrid = Annotated[tuple[float, ...], AtMost(len(GAIN_RATIOS))]
@@ -82,6 +83,8 @@ class Decision:
             "start": "training starts",
             "gain": "the gain has changed",
             "pace": "steps do not take the predicted time",
+            "agreement": "ranks agree more or less than before",
+            "rarer": "talking more rarely has paid so far",
             "warm-up": "the warm-up allows smaller ratios",
         }
         return reasons[self.cause]
