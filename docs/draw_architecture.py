@@ -20,7 +20,10 @@ ROLES = {
     "lab": "emulated hosts and links",
     "report": "run directories, HTML page",
     "ddp": "attach(), the DDP hook",
+    "local": "steps between exchanges",
     "gossip": "decentralised training",
+    "averaging": "engine, records, checkpoints",
+    "replica": "a model without DDP",
     "tuner": "the control loop, policies",
     "exchange": "how a bucket is averaged",
     "network": "link, costs, estimator",
@@ -40,6 +43,9 @@ STYLE = """
 def imports_between_rooms() -> dict[str, set[str]]:
     """Return which rooms each room imports, directly or through others."""
     graph = grimp.build_graph("headway")
+    rooms = {each.removeprefix("headway.") for each in graph.find_children("headway") if graph.find_children(each)}
+    if unknown := rooms - set(ROLES):
+        sys.exit(f"tell in ROLES what is in {', '.join(sorted(unknown))}")
     found: dict[str, set[str]] = {room: set() for room in ROLES}
     for room in ROLES:
         for other in ROLES:
