@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from headway import Adaptive, Fixed, local
+from headway import Adaptive, Fixed, PeerLost, local
 from headway.local.settings import LocalSettings
 from tests.local.loop import DENSE, flat, network, refusal, same_on_all, train, wrapped
 
@@ -160,3 +160,21 @@ def presets() -> bool:
         still = optimizer._averaging.averager.memories.residual
         decays = torch.allclose(still[~sent], 0.95 * kept[~sent]) and bool(kept.any()) and optimizer.plan.ratio == 0.05
     return is_nesterov and has_moved and decays
+
+
+@pytest.mark.pool
+@pytest.mark.parametrize("overlap", [0, 2])
+def test_when_a_rank_fails_the_others_learn_which(pool, overlap):
+    assert pool.run(fail, overlap, num_ranks=3) == ["PeerLost 1", "ZeroDivisionError", "PeerLost 1"]
+
+
+def fail(overlap: int) -> str:
+    model = network()
+    try:
+        with wrapped(model, 2, overlap=overlap) as optimizer:
+            train(model, optimizer, range(20), after=lambda step: 1 // (5 - step) if dist.get_rank() == 1 else None)
+    except PeerLost as error:
+        return f"PeerLost {','.join(map(str, error.ranks))}"
+    except ZeroDivisionError:
+        return "ZeroDivisionError"
+    return "nothing was noticed"

@@ -172,7 +172,7 @@ class Rounds:
         self._num_since = 0
         self._buffers.stage()
         was_kept = self._kept()
-        own_s = statistics.median(self._own_s) if self._own_s else 0.0
+        own_s = statistics.median(self._own_s) if self._own_s else math.nan
         self._own_s = []
         bucket = Bucket(
             index=0,

@@ -201,7 +201,7 @@ class ControlLoop:
             self._observer.curves.append(curves)
 
     def observe_own_time(self, own_s: float) -> None:
-        """Take in what a step of this rank takes without its exchange, before an exchange."""
+        """Take in what a step of this rank takes without its exchange, before an exchange; NaN if it is not known."""
         self._knows_own_time = True
         self._observer.observe_step(own_s, math.nan)
 
