@@ -11,16 +11,17 @@ from headway.train.settings import TrainSettings, method_names
 
 
 @pytest.mark.parametrize("method", method_names())
-def test_the_hook_follows_from_the_method(method):
-    settings = TrainSettings(method=method, ratio=0.02)
-    if method == "adaptive":
-        assert isinstance(settings.hook_config, Adaptive)
+def test_the_configuration_follows_from_the_method(method):
+    settings = TrainSettings(method=method, ratio=0.02, policy="fast")
+    if method in ("adaptive", "local"):
+        assert isinstance(settings.config, Adaptive)
+        assert settings.config.policy == "fast"
     elif method == "ddp" or method.startswith("gossip-"):
-        assert settings.hook_config is None
+        assert settings.config is None
         assert (settings.gossip_algorithm is None) == (method == "ddp")
     else:
-        assert isinstance(settings.hook_config, Fixed)
-        assert (settings.hook_config.exchange, settings.hook_config.ratio) == (method, 0.02)
+        assert isinstance(settings.config, Fixed)
+        assert (settings.config.exchange, settings.config.ratio) == (method, 0.02)
 
 
 def test_defaults_follow_from_the_workload():
@@ -42,10 +43,15 @@ def test_steps_come_before_epochs():
     assert TrainSettings(epochs=0.001).num_steps(100) == 1
 
 
+def test_local_steps_are_a_number_or_auto():
+    assert TrainSettings().steps_between_exchanges == "auto"
+    assert TrainSettings(local_steps="8").steps_between_exchanges == 8
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"method": "zip"}, "there is no method 'zip': choose one of ddp, adaptive, dense"),
+        ({"method": "zip"}, "there is no method 'zip': choose one of ddp, adaptive, local, dense"),
         ({"workload": "imagenet"}, "there is no workload 'imagenet': choose one of digits"),
         ({"schedule": "square"}, "there is no schedule 'square'"),
         ({"optimizer": "lion"}, "there is no optimizer 'lion'"),
@@ -62,6 +68,8 @@ def test_steps_come_before_epochs():
         ({"seed": -1}, "seed is -1"),
         ({"seed": 10**19}, "seed is 10000000000000000000, but must be below"),
         ({"method": "star_topk", "values": "int8"}, "adds values on the way"),
+        ({"local_steps": "few"}, "local_steps is 'few', but must be 'auto', or a number from 1 on"),
+        ({"local_steps": "0"}, "local_steps is '0'"),
     ],
 )
 def test_impossible_settings_are_rejected_in_one_sentence(options, said):

@@ -6,13 +6,15 @@ import json
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from headway import Fixed, Link, local
 from headway.report import read_run
-from headway.train import checkpoints
+from headway.train import checkpoints, methods
 from headway.train import trainer as trainer_module
 from headway.train.settings import TrainSettings
 from headway.train.trainer import Trainer
@@ -47,16 +49,22 @@ def train(folder: str, options: dict, stop_at: tuple[int | None, ...] = ()) -> t
     asked = threading.Event()
     asking = Asking(asked, stop_at[dist.get_rank()] if stop_at else None)
     store = dist.FileStore(f"{folder}.store{len(stop_at)}", dist.get_world_size())
-    real, trainer_module.Control = trainer_module.Control, lambda: asking
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer_module, "Control", lambda: asking)
+        patch.setattr(methods, "local", SimpleNamespace(wrap=wrap_with_fixed_plan))
         settings = TrainSettings(**{**COMMON, **options})
         trainer = asking.trainer = Trainer(settings, Path(folder), {"network": "pool"}, asked, store)
         reason = trainer.run()
         trainer.close()
-    finally:
-        trainer_module.Control = real
     model = torch.cat([p.detach().flatten() for p in trainer._model.parameters()])
     return reason, model.numpy().tobytes()
+
+
+def wrap_with_fixed_plan(model, optimizer, steps, *, config, group):
+    """Take local steps by a plan that depends on no measured time, and apply averages 2 steps late."""
+    link = Link(latency_s=0.001, bandwidth_bps=1e8)
+    fixed = Fixed(exchange="allgather_topk", ratio=0.05, link=link, seed=config.seed, timeout_s=config.timeout_s)
+    return local.wrap(model, optimizer, steps, config=fixed, overlap=2, group=group)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +73,7 @@ def train(folder: str, options: dict, stop_at: tuple[int | None, ...] = ()) -> t
         {"method": "ddp", "optimizer": "adamw", "lr": 0.001},
         {"method": "allgather_topk", "ratio": 0.05, "schedule": "cosine"},
         {"method": "gossip-dcd", "warmup_steps": 4},
+        {"method": "local", "local_steps": "5", "eval_every": 3},
     ],
     ids=lambda options: options["method"],
 )
@@ -119,26 +128,38 @@ def test_a_resumed_run_with_more_steps_learns_more(pool, tmp_path):
     assert [len(event["wait_s"]) for event in run.ranks] == [2] * 6
 
 
-@pytest.mark.parametrize("method", ["ddp", "allgather_topk"])
-def test_batch_norm_statistics_are_equal_on_all_ranks_in_an_evaluation(pool, tmp_path, method):
+@pytest.mark.parametrize("method", ["ddp", "allgather_topk", "local"])
+def test_models_are_equal_on_all_ranks_in_an_evaluation(pool, tmp_path, method):
     """Each rank evaluates its share of the samples, so the figures would otherwise mix different models."""
-    found = pool.run(buffers_while_testing, str(tmp_path), method, num_ranks=2)
+    found = pool.run(models_while_testing, str(tmp_path), method, num_ranks=2)
     assert found[0] == found[1]
+    assert len(set(found[0])) == 3
 
 
-def buffers_while_testing(folder: str, method: str) -> list[float]:
+def models_while_testing(folder: str, method: str) -> list[tuple[float, ...]]:
+    """Return a number for each tensor of the model, statistics of batch norm included, at each evaluation."""
     seen = []
 
     def spy(model, *args, **options):
-        seen.extend(buffer.sum().item() for buffer in model.buffers() if buffer.is_floating_point())
+        seen.append(tuple(tensor.double().sum().item() for tensor in model.state_dict().values()))
         return real(model, *args, **options)
 
+    options = {"steps": 3, "eval_every": 1, "batch_size": 4, "eval_samples": 16, "local_steps": "2"}
     real, trainer_module.evaluate = trainer_module.evaluate, spy
     try:
-        train(folder, {"model": "resnet", "method": method, "steps": 2, "batch_size": 4, "eval_samples": 16})
+        train(folder, {"model": "resnet", "method": method, **options})
     finally:
         trainer_module.evaluate = real
     return seen
+
+
+def test_local_steps_end_with_one_model_that_has_learned(pool, tmp_path):
+    options = {"method": "local", "local_steps": "5", "lr": 0.05, "steps": 48}
+    found = pool.run(train, str(tmp_path), options)
+    assert found[0] == found[1]
+    run = read_run(tmp_path)
+    assert run.evaluations[-1]["accuracy"] > 0.7 > run.evaluations[0]["accuracy"]
+    assert sum(step["wire_bytes"] > 0 for step in run.steps) == 9
 
 
 def test_the_last_two_checkpoints_are_kept(pool, tmp_path):

@@ -1,4 +1,4 @@
-"""Methods to train one model on many workers, behind one interface: plain DDP, DDP with a hook, gossip."""
+"""Methods to train one model on many workers, behind one interface: plain DDP, DDP with a hook, local steps, gossip."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from headway import gossip, local
 from headway.ddp import Adaptive, Fixed, attach
 from headway.exchange import dense_bytes
-from headway.gossip import wrap
 from headway.report.reading import Counted
-from headway.train.settings import TrainSettings
+from headway.train.settings import LOCAL, TrainSettings
 
 _SYNC_BUFFERS = "forward_sync_buffers"
 """The name in newer versions of torch."""
@@ -35,13 +35,16 @@ class Method(Protocol):
     handle: Counted
     """Counts the traffic."""
     shares_model: bool
-    """Whether all ranks have the same model, and need each other for every step."""
+    """Whether all ranks evaluate the same model, and cannot go on without each other."""
 
     def update(self) -> None:
         """Update the parameters, after a backward pass."""
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Make the bare model the one to evaluate, inside this context; every rank enters it."""
+
+    def finish(self) -> None:
+        """Do what is left to do after the last step of a run; every rank calls it."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this rank: optimizer and residuals."""
@@ -108,6 +111,9 @@ class WithDDP:
             self._hook.average_buffers()
         yield
 
+    def finish(self) -> None:
+        """Nothing: all ranks have the same model after every step."""
+
     def state_dict(self) -> dict[str, Any]:
         hook = None if self._hook is None else self._hook.state_dict()
         return {"optimizer": self._optimizer.state_dict(), "hook": hook}
@@ -132,7 +138,7 @@ class Gossiping:
     ) -> None:
         assert settings.gossip_algorithm is not None
         self.module = model
-        self._optimizer = wrap(
+        self._optimizer = gossip.wrap(
             model,
             optimizer,
             settings.gossip_algorithm,
@@ -150,6 +156,51 @@ class Gossiping:
     def evaluating(self) -> AbstractContextManager[None]:
         return self._optimizer.averaged() if self._num_ranks > 1 else nullcontext()
 
+    def finish(self) -> None:
+        """Nothing: every rank keeps its own model."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self._optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._optimizer.load_state_dict(state["optimizer"])
+
+    def close(self) -> None:
+        self._optimizer.close()
+
+
+class LocalSteps:
+    """Local steps: workers step by themselves, and average what they have moved every so often."""
+
+    shares_model = True
+
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer, settings: TrainSettings, group: dist.ProcessGroup
+    ) -> None:
+        self.module = model
+        self._group = group
+        self._optimizer = local.wrap(
+            model, optimizer, settings.steps_between_exchanges, config=settings.config, group=group
+        )
+        self.handle: Counted = self._optimizer
+
+    def update(self) -> None:
+        self._optimizer.step()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Put the common model in place, and the average of buffers, which differ between exchanges."""
+        own = [buffer.clone() for buffer in self.module.buffers()]
+        with self._optimizer.averaged():
+            average_buffers(self.module, self._group)
+            yield
+        for buffer, before in zip(self.module.buffers(), own, strict=True):
+            buffer.copy_(before)
+
+    def finish(self) -> None:
+        """Average all that ranks have moved since the last exchange, and what they have kept back."""
+        self._optimizer.average_()
+
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self._optimizer.state_dict()}
 
@@ -164,7 +215,9 @@ def make_method(settings: TrainSettings, model: nn.Module, optimizer: Optimizer,
     """Return the method of the settings. Every rank of the group calls it."""
     if settings.gossip_algorithm is not None:
         return Gossiping(model, optimizer, settings, group)
-    return WithDDP(model, optimizer, settings.hook_config, group)
+    if settings.method == LOCAL:
+        return LocalSteps(model, optimizer, settings, group)
+    return WithDDP(model, optimizer, settings.config, group)
 
 
 @torch.no_grad()

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from headway.collectives import AUTO
 from headway.compress import check_ratio
 from headway.ddp import Adaptive, Fixed
 from headway.exchange import EXCHANGES
@@ -21,6 +22,7 @@ from headway.tuner import POLICIES, policy_of
 
 PLAIN = "ddp"
 ADAPTIVE = "adaptive"
+LOCAL = "local"
 GOSSIP = "gossip-"
 _MOST = 1e9
 _MOST_SEEDS = 2**40
@@ -28,8 +30,8 @@ _SUITABLE = "by default what suits the workload"
 
 
 def method_names() -> tuple[str, ...]:
-    """Return the ways to train: DDP without a hook, the tuner, any fixed exchange, any gossip algorithm."""
-    return (PLAIN, ADAPTIVE, *EXCHANGES, *_gossip_names())
+    """Return the ways to train: DDP without a hook, the tuner, local steps, any exchange, any gossip algorithm."""
+    return (PLAIN, ADAPTIVE, LOCAL, *EXCHANGES, *_gossip_names())
 
 
 def _gossip_names() -> list[str]:
@@ -54,7 +56,8 @@ class TrainSettings:
     model: str | None = _option(None, f"Model: {_list(MODELS)}; {_SUITABLE}.")
     method: str = _option(
         ADAPTIVE,
-        f"How to train: {ADAPTIVE}; {PLAIN} (plain DDP without a hook); one exchange throughout: {_list(EXCHANGES)}; "
+        f"How to train: {ADAPTIVE}; {PLAIN} (plain DDP without a hook); {LOCAL} (several steps between "
+        f"exchanges); one exchange throughout: {_list(EXCHANGES)}; "
         f"or gossip: {_list(_gossip_names())}.",
     )
     steps: int | None = _option(None, "Number of steps; with --resume, the new total.")
@@ -69,7 +72,8 @@ class TrainSettings:
     values: ValueFormat = field(
         default="fp32", metadata={"help": f"Format of the values that an exchange sends: {_list(VALUE_FORMATS)}."}
     )
-    policy: str = _option("balanced", f"Policy of {ADAPTIVE}: {_list(POLICIES)}.")
+    policy: str = _option("balanced", f"Policy of {ADAPTIVE} and {LOCAL}: {_list(POLICIES)}.")
+    local_steps: str = _option(AUTO, f"Steps from one exchange to the next, for {LOCAL}: a number, or {AUTO}.")
     topology: str = _option("ring", f"Topology of gossip: {_list(GRAPHS)}.")
     eval_every: int = _option(50, "Steps between evaluations; there is always one at the end.")
     eval_samples: int = _option(2000, "Samples of the test set to evaluate on; 0 for all.")
@@ -101,7 +105,8 @@ class TrainSettings:
         policy_of(self.policy)
         _one_of("values", self.values, VALUE_FORMATS)
         _one_of("topology", self.topology, GRAPHS)
-        _ = self.hook_config  # which checks combinations
+        _ = self.steps_between_exchanges
+        _ = self.config  # which checks combinations
 
     @property
     def kind(self) -> Workload:
@@ -128,11 +133,20 @@ class TrainSettings:
         """The algorithm, if the method is gossip."""
         return self.method.removeprefix(GOSSIP) if self.method.startswith(GOSSIP) else None
 
+    @property
+    def steps_between_exchanges(self) -> int | Literal["auto"]:
+        """Steps from one exchange to the next, for local steps."""
+        if self.local_steps == AUTO:
+            return "auto"
+        if not self.local_steps.isdecimal() or int(self.local_steps) < 1:
+            raise ValueError(f"local_steps is {self.local_steps!r}, but must be {AUTO!r}, or a number from 1 on")
+        return int(self.local_steps)
+
     @cached_property
-    def hook_config(self) -> Adaptive | Fixed | None:
-        """The configuration for `headway.attach`; None for methods without a hook."""
+    def config(self) -> Adaptive | Fixed | None:
+        """The configuration for `headway.attach` or `headway.local.wrap`; None for methods that take none."""
         common: dict[str, Any] = {"seed": self.seed, "timeout_s": self.timeout_s}
-        if self.method == ADAPTIVE:
+        if self.method in (ADAPTIVE, LOCAL):
             return Adaptive(policy=self.policy, **common)
         if self.method in EXCHANGES:
             return Fixed(exchange=self.method, ratio=self.ratio, values=self.values, **common)

@@ -107,10 +107,12 @@ class Trainer:
         for step in range(self._first, self._num_steps):
             control.step(step)
             loss = self._step(step)
+            is_end = step + 1 == self._num_steps
+            if is_end:
+                self._method.finish()  # counts as training
             self._recorder.step(loss=loss, lr=self._lr)
             if self._board is not None:
                 self._board.step(step + 1, loss=loss)
-            is_end = step + 1 == self._num_steps
             if self._stop.is_last(step) and not is_end:
                 reason = "stopped"
                 self._record_ranks()
