@@ -111,7 +111,7 @@ def write_adaptive(
             run.write("phase", step=step, name=f"phase {list(phases).index(step) + 1}", **vars(link))
         estimate = _blend(believed, link, 0.5 / stretch)
         if step in causes:
-            decision = _decide(step, *causes[step], plan, link_before, estimate, gather)
+            decision = decide(step, *causes[step], plan, link_before, estimate, gather)
             plan, link_before = decision.plan, estimate
             run.write("decision", **decision.as_dict())
         believed = estimate
@@ -244,7 +244,7 @@ def _gain(plan: Plan) -> float:
     )
 
 
-def _decide(step: int, cause: str, weight: float, before: Plan, link_before: Link, link: Link, gather: str) -> Decision:
+def decide(step: int, cause: str, weight: float, before: Plan, link_before: Link, link: Link, gather: str) -> Decision:
     plans = _candidates(gather)
     costs = np.array([_cost(plan, link) for plan in plans])
     gains = np.array([_gain(plan) * (1 - 0.08 * min(step / 90, 1) * (plan.ratio < 0.01)) for plan in plans])

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from headway.averaging import Statistics
+from headway.exchange import Plan
+from headway.local import LocalOptimizer
 from headway.report import VERSION, Recorder, read_run
 from headway.report.events import Event
+from headway.tuner import Decision
+from tests.report.sample_runs import PHASES, decide
 
 
 @dataclass
@@ -59,6 +64,35 @@ def test_a_step_holds_what_has_changed_since_the_last(tmp_path):
     assert run.end["reason"] == "stopped"
     assert run.start["version"] == VERSION
     assert json.loads((tmp_path / "config.json").read_text())["method"] == "mine"
+
+
+class LocalHandle(LocalOptimizer):
+    """Local steps that have sent nothing yet, with decisions that are made up."""
+
+    plan = Plan(local_steps=8)
+    history: tuple[Decision, ...] = ()
+    agreement, network = 0.4, None
+
+    def __init__(self) -> None:
+        pass
+
+    def statistics(self) -> Statistics:
+        return Statistics(step=0, exchanges={})
+
+
+def test_decisions_about_exchanges_are_placed_at_the_step_of_training(tmp_path):
+    handle = LocalHandle()
+    recorder = Recorder(tmp_path, handle, is_writer=True)
+    for step in range(24):
+        if step == 16:
+            handle.history = (decide(2, "latency", 0.6, Plan(), PHASES[0], PHASES[30], "allgather_topk"),)
+        recorder.step(loss=1.0)
+    recorder.close()
+    run = read_run(tmp_path)
+    (decision,) = run.decisions
+    assert decision["step"] == 17
+    assert decision["words"].startswith("step 17: latency rose")
+    assert (run.steps[-1]["local_steps"], run.steps[-1]["agreement"]) == (8, 0.4)
 
 
 def test_the_training_clock_stops_in_a_pause(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Totals and the plan in force, read from a handle of `headway.attach` or `headway.gossip.wrap`, or a similar one."""
+"""Totals and the plan in force, read from a handle: a hook, an optimizer of local steps or gossip, or a similar one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from headway.ddp import HookState
 from headway.exchange import saved_share
 from headway.gossip import GossipOptimizer
+from headway.local import LocalOptimizer
 
 
 class Counted(Protocol):
@@ -41,6 +42,10 @@ class Reading:
     """The plan's label for people."""
     latency_s: float = math.nan
     bandwidth_bps: float = math.nan
+    local_steps: float = math.nan
+    """Steps from one exchange to the next, where ranks take local steps."""
+    agreement: float = math.nan
+    """How much the latest differences of this rank agree with those of all, from 1/N to 1."""
 
     @property
     def saved(self) -> float:
@@ -58,7 +63,9 @@ SUMS = (
 def read(handle: Counted) -> Reading:
     """Read a handle, which may be in use by training."""
     if isinstance(handle, HookState):
-        return _read_hook(handle)
+        return _read_planned(handle)
+    if isinstance(handle, LocalOptimizer):
+        return _read_planned(handle, local_steps=handle.plan.local_steps, agreement=handle.agreement)
     if isinstance(handle, GossipOptimizer):
         return _read_gossip(handle)
     totals, plan = handle.statistics(), str(handle)
@@ -71,7 +78,7 @@ def read(handle: Counted) -> Reading:
     )
 
 
-def _read_hook(handle: HookState) -> Reading:
+def _read_planned(handle: HookState | LocalOptimizer, **more: float) -> Reading:
     totals, plan, network = handle.statistics(), handle.plan, handle.network
     return Reading(
         step=totals.step,
@@ -79,6 +86,7 @@ def _read_hook(handle: HookState) -> Reading:
         plan=plan.label,
         **{name: _sum_over(totals.exchanges.values(), name) for name in SUMS},
         **({} if network is None else vars(network.estimate.link)),
+        **more,
     )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from headway._version import __version__
 from headway.ddp import HookState
 from headway.gossip import GossipEvent, GossipOptimizer
+from headway.local import LocalOptimizer
 from headway.report.events import CONFIG_FILE, VERSION, EventLog, Listener, plain
 from headway.report.reading import SUMS, Counted, Reading, read
 from headway.tuner import Decision
@@ -34,7 +36,7 @@ class Recorder:
 
     Args:
         folder: The run directory.
-        handle: What `headway.attach` or `headway.gossip.wrap` returned.
+        handle: What `headway.attach`, `headway.local.wrap` or `headway.gossip.wrap` returned.
         about: More fields for the event "start", such as ``method`` and ``workload``.
         is_writer: Whether this process writes; by default rank 0 does.
         listener: Called with every event.
@@ -95,6 +97,8 @@ class Recorder:
             gain=_mean(grown.pop("gain_sum"), grown.pop("num_gains")),
             latency_s=now.latency_s,
             bandwidth_bps=now.bandwidth_bps,
+            local_steps=now.local_steps,
+            agreement=now.agreement,
             **grown,
             **more,
         )
@@ -127,14 +131,18 @@ class Recorder:
         for news in self._news():
             self._latest = news
             if isinstance(news, Decision):
-                self._write("decision", **news.as_dict())
+                self._write("decision", **self._at_a_step(news).as_dict())
             else:
                 self._write("notice", step=news.step, text=news.text)
+
+    def _at_a_step(self, decision: Decision) -> Decision:
+        """Return a decision whose step is one of training: those of local steps count exchanges."""
+        return replace(decision, step=self.step_number) if isinstance(self._handle, LocalOptimizer) else decision
 
     def _news(self) -> Sequence[Decision | GossipEvent]:
         """Return what came after the latest one written, which the handle may no longer keep."""
         kept: Sequence[Decision | GossipEvent] = ()
-        if isinstance(self._handle, HookState):
+        if isinstance(self._handle, (HookState, LocalOptimizer)):
             kept = self._handle.history
         elif isinstance(self._handle, GossipOptimizer):
             kept = self._handle.events

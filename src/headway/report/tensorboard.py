@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from headway.ddp import HookState
+from headway.local import LocalOptimizer
 from headway.report.reading import Counted, read
 
 
@@ -20,8 +21,10 @@ def scalars(handle: Counted) -> dict[str, float]:
         "transfer_s": now.transfer_s,
         "latency_ms": 1e3 * now.latency_s,
         "bandwidth_mbps": now.bandwidth_bps / 1e6,
+        "local_steps": now.local_steps,
+        "agreement": now.agreement,
     }
-    if isinstance(handle, HookState):
+    if isinstance(handle, (HookState, LocalOptimizer)):
         values["switches"] = sum(decision.is_switch for decision in handle.history)
         for latest in handle.records[-1:]:
             values |= {"ratio": latest.ratio, "gain": latest.gain}
@@ -40,7 +43,7 @@ class TensorBoard:
         board.close()
 
     Args:
-        handle: What `headway.attach` or `headway.gossip.wrap` returned.
+        handle: What `headway.attach`, `headway.local.wrap` or `headway.gossip.wrap` returned.
         folder: The folder to write to.
     """
 

@@ -13,7 +13,10 @@ from headway.report.page.figures import Column, number
 
 MOST_POINTS = 1000
 """The most points of a curve, unless the plan changes more often."""
-_MEANS = ("step_s", "loss", "ratio", "gain", "latency_s", "bandwidth_bps", "wire_bytes")
+_MEANS = (
+    *("step_s", "loss", "ratio", "gain", "latency_s", "bandwidth_bps"),
+    *("local_steps", "agreement"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +41,10 @@ class Curve:
     gain: Column
     latency_s: Column
     bandwidth_bps: Column
+    local_steps: Column
+    agreement: Column
     wire_bytes: Column
-    """The bytes of a step."""
+    """The bytes of a step: its share, if an exchange is for several."""
     exchange_bytes: Column
     """The bytes of an exchange."""
 
@@ -86,9 +91,18 @@ def _point(window: Sequence[Event]) -> dict[str, Any]:
         "exchange": exchange_of_step(last),
         "sent_bytes": sent_bytes,
         "slowest_s": number(max(known_of(window, "step_s"), default=None)),
+        "wire_bytes": _bytes_of_a_step(window, sent_bytes, num_exchanges),
         "exchange_bytes": number(sent_bytes / num_exchanges) if num_exchanges else None,
         **{name: _mean(known_of(window, name)) for name in _MEANS},
     }
+
+
+def _bytes_of_a_step(window: Sequence[Event], sent_bytes: float, num_exchanges: float) -> float | None:
+    """Return the mean bytes of a step; None where local steps have no exchange among them."""
+    local_steps = max(known_of(window, "local_steps"), default=0)
+    if not known_of(window, "wire_bytes") or (local_steps and not num_exchanges):
+        return None
+    return number(sent_bytes / max(len(window), local_steps * num_exchanges))
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,4 +1,4 @@
-"""The time line of a run: link, plan, ratio, gain and step time in rows on one time axis."""
+"""The time line of a run: link, plan, ratio, gain, local steps and step time in rows on one time axis."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ def draw_timeline(run: StyledRun) -> Figure | None:
         _plan(run),
         _quantity(run, "ratio", "Ratio: share of entries sent, %", 100.0, shape="vh"),
         _gain(run),
+        _quantity(run, "local_steps", "Local steps: from one exchange to the next", 1.0, shape="vh"),
+        _quantity(run, "agreement", "Agreement: how much ranks move the same way", 1.0),
         _step_time(run),
     ]
     return _stack(run, [row for row in rows if row is not None])
@@ -143,7 +145,8 @@ def _quantity(run: StyledRun, name: str, title: str, factor: float, *, shape: st
 
 def _line(x: Column | list[float], y: Column, name: str, line: Layout, hover: str = "") -> Trace:
     template = f"{hover}<extra></extra>" if hover else "%{y:.3~g}"
-    return {"x": x, "y": y, "mode": "lines", "name": name, "line": line, "hovertemplate": template}
+    gaps = {"connectgaps": True}  # steps between exchanges have no ratio
+    return {"x": x, "y": y, "mode": "lines", "name": name, "line": line, "hovertemplate": template, **gaps}
 
 
 def _stack(run: StyledRun, rows: list[Row]) -> Figure:

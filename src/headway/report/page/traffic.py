@@ -46,6 +46,7 @@ def _line(run: StyledRun, unit: str, factor: float) -> Trace:
     return {
         "type": "scatter",
         "mode": "lines",
+        "connectgaps": True,
         "name": run.plot_name,
         "x": curve.time_s,
         "y": numbers(curve.wire_bytes, factor),
