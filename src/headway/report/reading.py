@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from headway.ddp import HookState
@@ -65,7 +65,7 @@ def read(handle: Counted) -> Reading:
     if isinstance(handle, HookState):
         return _read_planned(handle)
     if isinstance(handle, LocalOptimizer):
-        return _read_planned(handle, local_steps=handle.plan.local_steps, agreement=handle.agreement)
+        return replace(_read_planned(handle), local_steps=handle.plan.local_steps, agreement=handle.agreement)
     if isinstance(handle, GossipOptimizer):
         return _read_gossip(handle)
     totals, plan = handle.statistics(), str(handle)
@@ -78,7 +78,7 @@ def read(handle: Counted) -> Reading:
     )
 
 
-def _read_planned(handle: HookState | LocalOptimizer, **more: float) -> Reading:
+def _read_planned(handle: HookState | LocalOptimizer) -> Reading:
     totals, plan, network = handle.statistics(), handle.plan, handle.network
     return Reading(
         step=totals.step,
@@ -86,7 +86,6 @@ def _read_planned(handle: HookState | LocalOptimizer, **more: float) -> Reading:
         plan=plan.label,
         **{name: _sum_over(totals.exchanges.values(), name) for name in SUMS},
         **({} if network is None else vars(network.estimate.link)),
-        **more,
     )
 
 
