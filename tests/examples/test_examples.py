@@ -33,6 +33,12 @@ def test_gossip_ring(tmp_path):
     check("".join(run_ranks(EXAMPLES / "gossip_ring.py", tmp_path)), least_saved=70)
 
 
+def test_local_steps(tmp_path):
+    printed = "".join(run_ranks(EXAMPLES / "local_steps.py", tmp_path))
+    check(printed, least_saved=70)
+    assert "27 exchanges in 220 steps" in printed
+
+
 def test_lightning(tmp_path):
     check("".join(run_ranks(EXAMPLES / "lightning_ddp.py", tmp_path)), least_saved=90)
     (log,) = tmp_path.glob("examples_output/lightning/lightning_logs/version_0/metrics.csv")
