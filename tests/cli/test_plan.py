@@ -78,6 +78,23 @@ def test_gossip_is_listed_with_the_collectives():
     assert {option["ms"] for option in json.loads(alone.stdout)["gossip"]} == {0.0}
 
 
+def test_local_steps_share_the_best_exchange():
+    arguments = ("--params", "100k", *NETWORK, "--ratio", "1%", "--compute", "20ms")
+    (at_ratio,) = json.loads(plan(*arguments, "--json").stdout)["ratios"]
+    every_step, every_8, every_32 = at_ratio["local"]
+    exchange = at_ratio["best"].split(" by ")[0]
+    best = min((option for option in at_ratio["options"] if option["exchange"] == exchange), key=lambda o: o["ms"])
+    assert every_step["ms"] == pytest.approx(best["ms"])
+    assert [8 * every_8["ms"], 32 * every_32["ms"]] == pytest.approx([best["ms"]] * 2)
+    assert every_8["wire_bytes"] == best["wire_bytes"] // 8
+    assert 1 == every_step["effort"] < every_8["effort"] < every_32["effort"]
+    shown = plan(*arguments).stdout
+    (row,) = [line.split() for line in shown.splitlines() if "local, H = 8" in line]
+    assert row[0] in {option["exchange"] for option in at_ratio["options"]}
+    assert float(row[5]) > 20  # the computing of a step is in it
+    assert f"{every_8['effort']:.2g}x at H = 8" in " ".join(shown.split())
+
+
 def test_a_table_names_the_best_and_by_how_much():
     found = plan("--params", "100k", *NETWORK, "--ratio", "0.01")
     assert found.exit_code == 0
@@ -96,6 +113,7 @@ def test_without_a_ratio_the_whole_range_is_shown(model):
     found = plan("--params", "100k", *NETWORK, "--model", model)
     assert found.exit_code == 0
     assert all(f"{percent}%" in found.stdout for percent in ("0.1", "1", "10"))
+    assert ("local, H = 32" in found.stdout) == (model == "headway")
     listed = plan("--params", "100k", *NETWORK, "--model", model, "--json")
     assert [each["ratio"] for each in json.loads(listed.stdout)["ratios"]] == [0.001, 0.003, 0.01, 0.03, 0.1]
 

@@ -152,6 +152,7 @@ def test_methods_compare_on_an_emulated_network(tmp_path, headway):
             "--resume takes everything but --steps from the folder: leave out --compare",
         ),
         (["--topology", "line", "--method", "gossip-dcd"], "there is no topology 'line'"),
+        (["--method", "local", "--local-steps", "few"], "local_steps is 'few', but must be 'auto', or a number"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(args, said):

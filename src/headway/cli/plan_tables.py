@@ -13,6 +13,8 @@ from rich.table import Table
 from headway.cli.plan import DEFAULT_RATIOS
 from headway.cli.plan_gossip import as_json as gossip_as_json
 from headway.cli.plan_gossip import cost_as_json, gossip_options
+from headway.cli.plan_local import LOCAL_STEPS, local_options, note_on
+from headway.cli.plan_local import as_json as local_as_json
 from headway.compress import Shape
 from headway.exchange import EXCHANGES, ComputeSpeed, CostModel, ExchangeCost, Plan, measure_speed
 from headway.exchange.plan import Form
@@ -149,6 +151,7 @@ class ModelReport:
         self._model = CostModel(num_ranks, Calibration(link=link), measured_speeds(EXCHANGES, num_ranks))
         self._compute_s = compute_s
         self._comparisons = [Comparison(self._model, self._shape, ratio) for ratio in ratios or DEFAULT_RATIOS]
+        self._local = [local_options(comparison.best) for comparison in self._comparisons]
         self._gossip = gossip_options(topology, self._shape.numel, self._model.calibration)
 
     def as_json(self) -> dict[str, Any]:
@@ -161,7 +164,10 @@ class ModelReport:
             "bandwidth_bps": link.bandwidth_bps,
             "overhead": asdict(self._model.calibration.overhead),
             "compute_ms": 1e3 * self._compute_s,
-            "ratios": [self._comparison_as_json(comparison) for comparison in self._comparisons],
+            "ratios": [
+                {**self._comparison_as_json(comparison), "local": [local_as_json(option) for option in options]}
+                for comparison, options in zip(self._comparisons, self._local, strict=True)
+            ],
             "gossip": [gossip_as_json(option, self._topology) for option in self._gossip],
         }
 
@@ -195,6 +201,10 @@ class ModelReport:
                 names = (option.plan.exchange, option.cost.algorithms[-1])
                 table.add_row(*names, *_cells(option.cost, self._compute_s), style=style)
         table.add_section()
+        for local in self._local[0]:
+            names = (comparison.best.plan.exchange, f"local, H = {local.local_steps}")
+            table.add_row(*names, *_cells(local.cost, self._compute_s))
+        table.add_section()
         for gossip in self._gossip:
             table.add_row(gossip.name, f"gossip, {self._topology.name}", *_cells(gossip.cost, self._compute_s))
         return table
@@ -212,6 +222,10 @@ class ModelReport:
                 text = f"{1e3 * seconds:,.1f} {option.cost.algorithms[-1]}"
                 cells.append(f"[bold green]{text}[/]" if option is comparison.best else text)
             table.add_row(exchange, *cells)
+        table.add_section()
+        for local_steps, *options in zip(LOCAL_STEPS, *self._local, strict=True):
+            cells = [f"{1e3 * (option.cost.seconds + self._compute_s):,.1f}" for option in options]
+            table.add_row(f"local, H = {local_steps}", *cells)
         return table
 
     def _notes(self) -> list[str]:
@@ -225,7 +239,7 @@ class ModelReport:
             notes.append(_LEGEND)
         others = [kind.description.label for kind in EXCHANGES.values() if not kind.description.is_candidate]
         notes.append(f"never recommended, since they preserve less of the gradient or are slower: {', '.join(others)}")
-        return [*notes, self._gossip_note(), *_compute_note(self._compute_s)]
+        return [*notes, note_on(self._local[0]), self._gossip_note(), *_compute_note(self._compute_s)]
 
     def _gossip_note(self) -> str:
         times = [f"{each.name} {format_duration(each.cost.seconds + self._compute_s)}" for each in self._gossip]
