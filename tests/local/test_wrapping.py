@@ -84,16 +84,32 @@ def test_the_common_model_can_be_looked_at_without_disturbing_training(pool):
 
 
 def look() -> bool:
-    model = network()
+    model = network(norm=True)
     with wrapped(model) as optimizer:
         train(model, optimizer, range(4))
-        own = flat(model)
+        own, mean = flat(model), model[1].running_mean.clone()
         with optimizer.averaged():
             is_common = torch.equal(flat(model), optimizer._rounds.common) and same_on_all(flat(model))
+            is_common &= same_on_all(model[1].running_mean)
         is_back = torch.equal(flat(model), own) and not same_on_all(own)
-        optimizer.average_()
+        is_back &= torch.equal(model[1].running_mean, mean) and not same_on_all(mean)
         totals = optimizer.statistics()
-        return is_common and is_back and same_on_all(flat(model)) and totals.step == 4 and totals.wire_bytes > 0
+        counts = totals.step == 4 and totals.dense_bytes == 4 * sum(record.dense_bytes for record in optimizer.records)
+        optimizer.average_()
+        return is_common and is_back and counts and same_on_all(flat(model)) and same_on_all(model[1].running_mean)
+
+
+@pytest.mark.pool
+def test_a_fixed_exchange_has_its_delay_chosen_live(pool):
+    assert all(pool.run(choose_delay, num_ranks=2))
+
+
+def choose_delay() -> bool:
+    model = network()
+    config = Fixed(exchange="allgather_topk", ratio=0.1, timeout_s=20.0)
+    with wrapped(model, 4, config=config, overlap=True) as optimizer:
+        train(model, optimizer, range(20))
+        return optimizer.plan.local_steps == 4 and optimizer.plan.ratio == 0.1
 
 
 @pytest.mark.pool

@@ -16,6 +16,8 @@ class Statistics:
     step: int
     """How many steps have been averaged."""
     exchanges: Mapping[str, Totals]
+    steps_per_exchange: float = 1.0
+    """More than one with local steps."""
 
     @property
     def wire_bytes(self) -> int:
@@ -24,8 +26,8 @@ class Statistics:
 
     @property
     def dense_bytes(self) -> int:
-        """Bytes that ring all-reduces of everything would have sent."""
-        return sum(totals.dense_bytes for totals in self.exchanges.values())
+        """Bytes that ring all-reduces of everything, at every step, would have sent."""
+        return round(self.steps_per_exchange * sum(totals.dense_bytes for totals in self.exchanges.values()))
 
     @property
     def saved(self) -> float:

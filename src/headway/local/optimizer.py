@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -81,14 +81,12 @@ class LocalOptimizer(WrappedOptimizer):
         block had not been there.
         """
         self._check_usable("averaged")
-        own, self._is_evaluating = self._parameters.new(), True
+        self._is_evaluating = True
         try:
-            if self._averaging.num_ranks > 1:
-                self._parameters.write(self._rounds.common)
-            yield
+            with self._rounds.in_common() if self._averaging.num_ranks > 1 else nullcontext():
+                yield
         finally:
             self._is_evaluating = False
-            self._parameters.write(own)
 
     def _check_usable(self, what: str) -> None:
         if self._is_evaluating:
@@ -127,11 +125,10 @@ class LocalOptimizer(WrappedOptimizer):
         return self._rounds.agreement
 
     def statistics(self) -> Statistics:
-        """Return the totals of all exchanges so far; ``step`` counts steps, and each exchange may be one of several.
-
-        ``dense_bytes`` are those of one dense exchange a round.
-        """
-        return replace(self._averaging.statistics(), step=self._num_steps)
+        """Return the totals of all exchanges so far; ``step`` counts steps, and so do ``dense_bytes``."""
+        totals = self._averaging.statistics()
+        per_exchange = self._num_steps / totals.step if totals.step else 1.0
+        return replace(totals, step=self._num_steps, steps_per_exchange=per_exchange)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the inner optimizer and that of the rounds; on every rank, after the same step."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 import math
-import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -106,6 +106,17 @@ class Rounds:
                 self._apply()
         self._left_at = time.perf_counter()
 
+    @contextmanager
+    def in_common(self) -> Iterator[None]:
+        """Put the common model in place inside the block, with the buffers that all ranks have in common."""
+        own = self._parameters.new()
+        self._parameters.write(self.common)
+        try:
+            with self._buffers.in_common():
+                yield
+        finally:
+            self._parameters.write(own)
+
     @torch.no_grad()
     def finish(self) -> None:
         """Apply the exchange under way, if there is one; all ranks do so after the same step."""
@@ -172,7 +183,7 @@ class Rounds:
         self._num_since = 0
         self._buffers.stage()
         was_kept = self._kept()
-        own_s = statistics.median(self._own_s) if self._own_s else math.nan
+        own_s = _usual(self._own_s)
         self._own_s = []
         bucket = Bucket(
             index=0,
@@ -244,3 +255,8 @@ class Rounds:
     def _residual(self) -> Tensor | None:
         memories = self.averaging.averager.memories
         return None if memories is None else memories.residual
+
+
+def _usual(seconds: list[float]) -> float:
+    """Return the lower quartile: an exchange under way slows steps down, and so does an evaluation; NaN for none."""
+    return sorted(seconds)[len(seconds) // 4] if seconds else math.nan

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ class StagedBuffers:
         self.copies = {name: buffer.detach().clone() for name, buffer in find().items()}
         """What is averaged."""
         self._before: dict[str, Tensor] = {}
+        self._common = {name: copy.clone() for name, copy in self.copies.items()}
+        """The latest averages that were taken over, the same on all ranks."""
 
     @torch.no_grad()
     def stage(self) -> None:
@@ -33,6 +36,7 @@ class StagedBuffers:
     @torch.no_grad()
     def apply(self, *, is_late: bool) -> None:
         """Take the averages over, when the exchange is over; if steps have passed, as a change."""
+        self._common = {name: copy.clone() for name, copy in self.copies.items()}
         for name, buffer in self._found():
             if is_late and name in self._before:
                 buffer.add_((self.copies[name] - self._before[name]).nan_to_num_(0.0, 0.0, 0.0))
@@ -40,19 +44,37 @@ class StagedBuffers:
                 buffer.copy_(self.copies[name])
         self._before = {}
 
+    @contextmanager
+    def in_common(self) -> Iterator[None]:
+        """Put the latest averages in place inside the block."""
+        found = self._found()
+        own = [buffer.detach().clone() for _, buffer in found]
+        self._write([(buffer, self._common[name]) for name, buffer in found])
+        try:
+            yield
+        finally:
+            self._write([(buffer, kept) for (_, buffer), kept in zip(found, own, strict=True)])
+
+    @staticmethod
+    @torch.no_grad()
+    def _write(pairs: list[tuple[Tensor, Tensor]]) -> None:
+        for buffer, value in pairs:
+            buffer.copy_(value)
+
     def _found(self) -> list[tuple[str, Tensor]]:
         """Return the buffers that are still of the size they had."""
         found = self._find()
         return [(name, found[name]) for name, copy in self.copies.items() if _fits(found.get(name), copy)]
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """Return the copies, and those from before the exchange under way."""
-        return {"copies": dict(self.copies), "before": dict(self._before)}
+        """Return the copies, those from before the exchange under way, and the latest averages."""
+        return {"copies": dict(self.copies), "before": dict(self._before), "common": dict(self._common)}
 
     def load(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore what `state` returned."""
         for name, copy in self.copies.items():
             copy.copy_(state["copies"][name])
+            self._common[name].copy_(state["common"][name])
         self._before = {name: tensor.to(self.copies[name].device) for name, tensor in state["before"].items()}
 
 

@@ -80,11 +80,12 @@ def read(handle: Counted) -> Reading:
 
 def _read_planned(handle: HookState | LocalOptimizer) -> Reading:
     totals, plan, network = handle.statistics(), handle.plan, handle.network
+    sums = {name: _sum_over(totals.exchanges.values(), name) for name in SUMS}
     return Reading(
         step=totals.step,
         exchange=plan.exchange,
         plan=plan.label,
-        **{name: _sum_over(totals.exchanges.values(), name) for name in SUMS},
+        **{**sums, "dense_bytes": totals.dense_bytes},
         **({} if network is None else vars(network.estimate.link)),
     )
 

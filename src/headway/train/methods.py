@@ -178,7 +178,6 @@ class LocalSteps:
         self, model: nn.Module, optimizer: Optimizer, settings: TrainSettings, group: dist.ProcessGroup
     ) -> None:
         self.module = model
-        self._group = group
         self._optimizer = local.wrap(
             model, optimizer, settings.steps_between_exchanges, config=settings.config, group=group
         )
@@ -187,15 +186,8 @@ class LocalSteps:
     def update(self) -> None:
         self._optimizer.step()
 
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Put the common model in place, and the average of buffers, which differ between exchanges."""
-        own = [buffer.clone() for buffer in self.module.buffers()]
-        with self._optimizer.averaged():
-            average_buffers(self.module, self._group)
-            yield
-        for buffer, before in zip(self.module.buffers(), own, strict=True):
-            buffer.copy_(before)
+    def evaluating(self) -> AbstractContextManager[None]:
+        return self._optimizer.averaged()
 
     def finish(self) -> None:
         """Average all that ranks have moved since the last exchange, and what they have kept back."""

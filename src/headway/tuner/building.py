@@ -46,7 +46,10 @@ def make_loop(
     is_followed = executor.num_ranks > 1 and config.interval > 0 and given_link is None
     costs = _measure_costs(config, executor)
     first = config.plan if isinstance(config, Fixed) else PLAIN
-    plans = config.plans if paces == EVERY_STEP else _in_one(config.plans)
+    plans = config.plans
+    if paces != EVERY_STEP:
+        plans = _in_one(plans)
+        first = plans[0] if isinstance(config, Fixed) else PLAIN
     loop_config = LoopConfig(
         first=replace(first, **paces[0]._asdict()),
         plans=plans,
