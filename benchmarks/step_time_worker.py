@@ -1,6 +1,6 @@
 """What the hosts do in ``benchmarks/step_time.py``: train a CNN with every contender in turn.
 
-step_time_worker.py [PREFIX [LATENCY_S BANDWIDTH_BPS]]: only contenders whose names begin with the prefix, on this link.
+step_time_worker.py [PREFIX|PREFIX... [LATENCY_S BANDWIDTH_BPS]]: only contenders whose names begin so, on this link.
 
 Rank 0 prints a line of JSON a contender: seconds a step, from the first rank's start to the last rank's end.
 """
@@ -86,9 +86,13 @@ def with_hook(state: object, hook: Callable) -> DistributedDataParallel:
 
 def ours(exchange: str, values: str = "fp32") -> DistributedDataParallel:
     """Wrap a new model with a hook of ours, which chooses algorithm and fusion, by a link that is given or measured."""
-    ddp = plain()
     link = headway.Link(latency_s=float(sys.argv[2]), bandwidth_bps=float(sys.argv[3])) if sys.argv[2:] else None
-    config = headway.Fixed(exchange=exchange, ratio=RATIO, values=values, link=link, timeout_s=120)
+    return attached(headway.Fixed(exchange=exchange, ratio=RATIO, values=values, link=link, timeout_s=120))
+
+
+def attached(config: headway.Fixed | headway.Adaptive) -> DistributedDataParallel:
+    """Wrap a new model with a hook of ours."""
+    ddp = plain()
     ddp.handle = headway.attach(ddp, config)
     return ddp
 
@@ -102,10 +106,14 @@ CONTENDERS: dict[str, Callable[[], DistributedDataParallel]] = {
     "ours dense": lambda: ours("dense"),
     "ours allgather_topk": lambda: ours("allgather_topk"),
     "ours allgather_topk int8": lambda: ours("allgather_topk", "int8"),
+    "ours allgather_topk sign": lambda: ours("allgather_topk", "sign"),
+    "ours union_topk": lambda: ours("union_topk"),
+    "ours union_topk fp16": lambda: ours("union_topk", "fp16"),
     "ours star_topk": lambda: ours("star_topk"),
     "ours star_topk fp16": lambda: ours("star_topk", "fp16"),
     "ours var_topk": lambda: ours("var_topk"),
     "ours randomk": lambda: ours("randomk"),
+    "adaptive": lambda: attached(headway.Adaptive(timeout_s=120)),
 }
 
 
@@ -132,7 +140,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for name, make in CONTENDERS.items():
-        if not name.startswith("".join(sys.argv[1:2])):
+        if not name.startswith(tuple("".join(sys.argv[1:2]).split("|"))):
             continue
         ddp = make()
         seconds = measure(ddp)

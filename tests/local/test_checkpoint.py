@@ -55,6 +55,9 @@ def test_states_that_do_not_fit_are_refused_on_all_ranks(pool):
         assert "damaged" in refused["damaged"]
         assert "rank 1" in refused["one rank"] or "no state" in refused["one rank"]
         assert "another step" in refused["another step"]
+        assert "buffers" in refused["buffers"]
+        assert "outer optimizer" in refused["outer"]
+        assert "groups" in refused["groups"]
         assert refused["untouched"]
 
 
@@ -69,7 +72,16 @@ def bad_states() -> dict[str, object]:
     del damaged["local"]["pace"]
     stale = copy.deepcopy(state)
     stale["local"]["num_steps"] -= dist.get_rank()
+    other_buffers = copy.deepcopy(state)
+    other_buffers["local"]["buffers"]["copies"] = {"mean": torch.zeros(2)}
+    other_outer = copy.deepcopy(state)
+    other_outer["local"]["velocity"] = torch.zeros_like(state["local"]["common"])
+    other_groups = copy.deepcopy(state)
+    other_groups["optimizer"]["param_groups"] *= 2
     cases = {
+        "buffers": other_buffers,
+        "outer": other_outer,
+        "groups": other_groups,
         "nothing": {},
         "another model": small,
         "damaged": damaged,

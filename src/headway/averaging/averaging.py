@@ -26,7 +26,7 @@ from headway.exchange import (
 from headway.kernels import Momentum
 from headway.kernels import warm_up as compile_kernels
 from headway.network import NetworkView
-from headway.tuner import EVERY_STEP, Adaptive, Decision, DecisionLog, Fixed, Pace, make_loop
+from headway.tuner import Adaptive, Decision, DecisionLog, Fixed, Pace, make_loop
 
 SameEverywhere = Sequence[object]
 """What must be the same on all ranks; compared by how it is printed."""
@@ -45,7 +45,7 @@ class Averaging:
         buffers_every: Steps between their averages.
         momentum: The momentum that an optimizer has handed over, if one has.
         may_skip_parameters: Whether a step may leave parameters unused.
-        paces: How often ranks may talk, if that is to be chosen: see `headway.tuner.Pace`.
+        paces: How often ranks may talk, with local steps: see `headway.tuner.Pace`.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Averaging:
         buffers_every: int = BUFFERS_EVERY,
         momentum: Momentum | None = None,
         may_skip_parameters: bool = False,
-        paces: Sequence[Pace] = EVERY_STEP,
+        paces: Sequence[Pace] | None = None,
     ) -> None:
         self.config = config
         self.executor = Executor(group, timeout_s=config.timeout_s, debug=config.debug)

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from headway.local.rounds import Rounds
+from headway.tuner import Pace
 
 FORMAT = 1
-_FLAT = ("common", "base", "model")
 
 
 def save(rounds: Rounds, num_steps: int) -> dict[str, Any]:
@@ -19,11 +20,14 @@ def save(rounds: Rounds, num_steps: int) -> dict[str, Any]:
     return {"format": FORMAT, "num_steps": num_steps, **_copied(rounds.state())}
 
 
-def load(rounds: Rounds, state_dict: Mapping[str, Any], numel: int) -> int:
+def load(rounds: Rounds, state_dict: Mapping[str, Any], inner: Optimizer) -> int:
     """Continue from a state; return the number of steps. If that of any rank does not fit, all raise `ValueError`."""
-    reason, num_steps = _misfit(state_dict, numel), -1
-    if reason is None:
-        num_steps = int(state_dict["local"]["num_steps"])
+    rounds.averaging.engine.drain()
+    try:
+        reason = _misfit(rounds, state_dict, inner)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"the state is damaged ({type(error).__name__}: {error})"
+    num_steps = -1 if reason is not None else int(state_dict["local"]["num_steps"])
     steps = rounds.averaging.executor.all_gather(torch.tensor([num_steps])).flatten().tolist()
     others = [rank for rank, theirs in enumerate(steps) if theirs != max(steps)]
     if reason is None and others:
@@ -31,27 +35,23 @@ def load(rounds: Rounds, state_dict: Mapping[str, Any], numel: int) -> int:
     if reason is not None:
         raise ValueError(reason)
     state = state_dict["local"]
-    rounds.averaging.load_state_dict(state["averaging"], rounds.parameters, strict=True)
+    rounds.averaging.load_state_dict(state["averaging"], rounds.sizes, strict=True)
     rounds.load(state)
+    inner.load_state_dict(state_dict["optimizer"])
     return num_steps
 
 
-def _misfit(state_dict: Any, numel: int) -> str | None:
+def _misfit(rounds: Rounds, state_dict: Any, inner: Optimizer) -> str | None:
     """Return why a state cannot be loaded; None if it can, as far as this rank sees."""
     state = state_dict.get("local") if isinstance(state_dict, Mapping) else None
     if not isinstance(state, Mapping) or state.get("format") != FORMAT or "optimizer" not in state_dict:
         return "this is no state of a local optimizer of this version: load what its state_dict returned"
-    for name in _FLAT:
-        flat = state.get(name)
-        if not isinstance(flat, Tensor) or flat.numel() != numel:
-            found = f"{flat.numel():,}" if isinstance(flat, Tensor) else "no"
-            return f"the state is of another model: {name!r} has {found} parameters, not {numel:,}"
-    missing = [
-        name
-        for name in ("averaging", "velocity", "moved", "difference", "pace", "num_since", "buffers", "num_steps")
-        if name not in state
-    ]
-    return f"the state is damaged: it has no {missing[0]!r}" if missing else None
+    _ = Pace(*state["pace"]), int(state["num_since"]), int(state["num_steps"]), state["averaging"]
+    saved = [len(group["params"]) for group in state_dict["optimizer"]["param_groups"]]
+    own = [len(group["params"]) for group in inner.param_groups]
+    if saved != own:
+        return f"the state is of an optimizer with groups of {saved} parameters, not {own}"
+    return rounds.misfit(state)
 
 
 def _copied(state: Any) -> Any:

@@ -121,17 +121,22 @@ class LocalOptimizer(WrappedOptimizer):
 
     @property
     def agreement(self) -> float:
-        """How much the latest differences of this rank agree with those of all, from 1/N to 1; NaN if not known."""
+        """How much what this rank has moved last agrees with the average; NaN if not known.
+
+        1 if all ranks move alike, and 1/N on average if each moves by itself.
+        """
         return self._rounds.agreement
 
     def statistics(self) -> Statistics:
         """Return the totals of all exchanges so far; ``step`` counts steps, and so do ``dense_bytes``."""
         totals = self._averaging.statistics()
-        per_exchange = self._num_steps / totals.step if totals.step else 1.0
+        num_exchanges = sum(each.num_exchanges for each in totals.exchanges.values())
+        per_exchange = self._num_steps / num_exchanges if num_exchanges else 1.0
         return replace(totals, step=self._num_steps, steps_per_exchange=per_exchange)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the inner optimizer and that of the rounds; on every rank, after the same step."""
+        self._check_usable("state_dict")
         return {"optimizer": self.inner.state_dict(), "local": checkpoint.save(self._rounds, self._num_steps)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -140,10 +145,9 @@ class LocalOptimizer(WrappedOptimizer):
         Raises:
             ValueError: The state of some rank does not fit; no rank has loaded anything then.
         """
-        num_steps = checkpoint.load(self._rounds, state_dict, self._parameters.numel)
-        self.inner.load_state_dict(state_dict["optimizer"])
+        self._check_usable("load_state_dict")
+        self._num_steps = checkpoint.load(self._rounds, state_dict, self.inner)
         self.share_with_inner()
-        self._num_steps = num_steps
 
     def abandon(self) -> None:
         """Give up before `close`, where this rank has failed: other ranks lose it now, and not by a deadline."""

@@ -82,14 +82,9 @@ class Rounds:
         """How much the latest differences of this rank agree with those of all."""
 
     @property
-    def parameters(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, int]:
         """The sizes of the parameters by name."""
         return dict(zip(self._layout.names, self._layout.numels, strict=True))
-
-    @property
-    def pace(self) -> Pace:
-        """The pace in force: that of the plan when the last exchange began."""
-        return self._pace
 
     @torch.no_grad()
     def advance(self) -> None:
@@ -129,6 +124,9 @@ class Rounds:
         self.finish()
         executor, memories = self.averaging.executor, self.averaging.averager.memories
         rest = self._base - self._parameters.new()
+        if not bool(rest.isfinite().all()):
+            self._start_again()
+            rest.zero_()
         if memories is not None and memories.residual is not None:
             rest += memories.residual
             memories.forget()
@@ -156,6 +154,19 @@ class Rounds:
             "buffers": self._buffers.state(),
         }
 
+    def misfit(self, state: Mapping[str, Any]) -> str | None:
+        """Return why a state does not fit this rank; None if it does."""
+        numel = self.common.numel()
+        for name in ("common", "base", "model", "velocity", "moved", "difference"):
+            flat = state[name]
+            if flat is None and name in ("moved", "difference"):
+                continue
+            if (flat is None) != (name == "velocity" and self._velocity is None):
+                return f"the state was made with another outer optimizer, or is damaged: {name!r}"
+            if flat is not None and flat.numel() != numel:
+                return f"the state is of another model: {name!r} has {flat.numel():,} parameters, not {numel:,}"
+        return self._buffers.misfit(state["buffers"])
+
     @torch.no_grad()
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned, but for the averaging."""
@@ -169,6 +180,8 @@ class Rounds:
         self._pace = Pace(*state["pace"])
         self._num_since = int(state["num_since"])
         self._buffers.load(state["buffers"])
+        if self.averaging.averager.memories is not None:
+            self.averaging.averager.memories.move_to(self.common.device)
         self._parameters.write(state["model"].to(self.common.device))
         self._own_s, self._left_at = [], None
 
@@ -226,9 +239,13 @@ class Rounds:
         if bool(self._parameters.new().isfinite().all()):
             self._base.add_(self._moved)
             return
+        self._start_again()
+
+    def _start_again(self) -> None:
+        """Go on from the common model, at the same step of the round as all ranks."""
         _logger.warning("this rank's model has Inf or NaN: it goes on from the common model")
-        self._num_since = 0
         self._forget()
+        self._buffers.start_again()
         self._write(self.common)
 
     def _kept(self) -> float:

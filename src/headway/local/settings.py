@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -37,12 +36,19 @@ class LocalSettings:
             raise ValueError(f"overlap is {self.overlap}, but an average can be at most steps={steps} late")
         if not callable(getattr(self.outer, "apply", None)):
             raise ValueError(f"outer is {self.outer!r}, but must be headway.local.Plain() or Nesterov()")
-        if not (isinstance(self.residual_decay, (int, float)) and 0 <= self.residual_decay <= 1):
-            raise ValueError(f"residual_decay is {self.residual_decay!r}, but must be between 0 and 1")
+        if not (isinstance(self.residual_decay, (int, float)) and 0 < self.residual_decay <= 1):
+            raise ValueError(f"residual_decay is {self.residual_decay!r}, but must be above 0 and at most 1")
         if self.outer.has_momentum and not self.sends_all:
             raise ValueError(
                 "outer momentum pushes twice what error feedback sends late: use it with "
                 "headway.Fixed(exchange='dense'), or headway.local.Plain() with compression"
+            )
+
+        is_followed = self.config.interval > 0 and getattr(self.config, "link", None) is None
+        if len(self.paces) > 1 and not is_followed:
+            raise ValueError(
+                "steps and delay can be chosen live only where the network is followed: give steps= and "
+                "overlap=False or a number, or a config without link= and with an interval above 0"
             )
 
     @property
@@ -51,10 +57,10 @@ class LocalSettings:
         return isinstance(self.config, Fixed) and not self.config.plan.keeps_memory
 
     @property
-    def paces(self) -> Sequence[Pace]:
+    def paces(self) -> tuple[Pace, ...]:
         """The paces to choose from; the first is that of the first round."""
         least, most = (1, MOST_STEPS) if self.steps == AUTO else (self.steps, self.steps)
         if type(self.overlap) is bool:
-            return paces_between(least, most, may_overlap=self.overlap)
+            return tuple(paces_between(least, most, may_overlap=self.overlap))
         delays = paces_between(least, most, may_overlap=False)
-        return [Pace(steps, min(self.overlap, steps)) for steps, _ in delays]
+        return tuple(Pace(steps, min(self.overlap, steps)) for steps, _ in delays)

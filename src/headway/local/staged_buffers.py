@@ -39,10 +39,23 @@ class StagedBuffers:
         self._common = {name: copy.clone() for name, copy in self.copies.items()}
         for name, buffer in self._found():
             if is_late and name in self._before:
-                buffer.add_((self.copies[name] - self._before[name]).nan_to_num_(0.0, 0.0, 0.0))
+                before = self._before[name]
+                later = buffer + (self.copies[name] - before)
+                buffer.copy_(torch.where(before.isfinite() & later.isfinite(), later, self.copies[name]))
             else:
                 buffer.copy_(self.copies[name])
         self._before = {}
+
+    @torch.no_grad()
+    def adopt(self) -> None:
+        """Take the buffers as they are for what all ranks have in common."""
+        for name, buffer in self._found():
+            self.copies[name].copy_(buffer)
+            self._common[name].copy_(buffer)
+
+    def start_again(self) -> None:
+        """Go back to what all ranks have in common."""
+        self._write([(buffer, self._common[name]) for name, buffer in self._found()])
 
     @contextmanager
     def in_common(self) -> Iterator[None]:
@@ -69,6 +82,14 @@ class StagedBuffers:
     def state(self) -> dict[str, dict[str, Tensor]]:
         """Return the copies, those from before the exchange under way, and the latest averages."""
         return {"copies": dict(self.copies), "before": dict(self._before), "common": dict(self._common)}
+
+    def misfit(self, state: Mapping[str, Mapping[str, Tensor]]) -> str | None:
+        """Return why what `state` returned does not fit; None if it does."""
+        for kind in ("copies", "common"):
+            sizes = {name: tensor.numel() for name, tensor in state[kind].items()}
+            if sizes != {name: copy.numel() for name, copy in self.copies.items()}:
+                return "the state is of another model: its buffers have other names or sizes"
+        return None
 
     def load(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore what `state` returned."""

@@ -67,15 +67,21 @@ def wrap(
     averaging = Averaging(
         settings.config,
         group=group,
-        same_everywhere=(shape_of(model, moved), settings.outer, settings.residual_decay),
+        same_everywhere=(shape_of(model, moved), *_described(settings.outer), settings.residual_decay),
         find_buffers=lambda: buffers.copies,
         buffers_every=1,
         paces=settings.paces,
     )
     try:
         make_equal(averaging.executor, [*model.parameters(), *model.buffers()])
+        buffers.adopt()
         layout = BucketLayout(tuple(moved), tuple(parameter.numel() for parameter in moved.values()))
         return LocalOptimizer(optimizer, averaging, parameters, layout, buffers, settings)
     except BaseException:
         averaging.cut_off()
         raise
+
+
+def _described(outer: Outer) -> tuple[str, object]:
+    """Return what an outer optimizer is, for comparing it with those of other ranks."""
+    return type(outer).__name__, getattr(outer, "__dict__", None)

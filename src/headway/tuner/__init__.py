@@ -12,7 +12,7 @@ from headway.tuner.gains import GainModel
 from headway.tuner.link_tracker import GivenLink, LinkTracker
 from headway.tuner.loop import ControlLoop, LoopConfig
 from headway.tuner.objectives import Objectives
-from headway.tuner.pacing import EVERY_STEP, Pace, Pacing, paces_between
+from headway.tuner.pacing import Pace, Pacing, paces_between
 from headway.tuner.policies import POLICIES, Balanced, Goodput, Knee, Policy, Shortest, policy_of
 from headway.tuner.regimes import Regimes, contenders, find_regimes
 from headway.tuner.rounds import RoundSchedule
@@ -21,7 +21,6 @@ from headway.tuner.times import TimeModel
 from headway.tuner.transport import RoundRequest, Transport
 
 __all__ = [
-    "EVERY_STEP",
     "POLICIES",
     "Adaptive",
     "AdaptiveChooser",

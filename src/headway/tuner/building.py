@@ -16,7 +16,7 @@ from headway.tuner.config import Adaptive, Fixed
 from headway.tuner.decision import DecisionLog
 from headway.tuner.link_tracker import GivenLink, LinkTracker
 from headway.tuner.loop import ControlLoop, LoopConfig
-from headway.tuner.pacing import EVERY_STEP, Pace, Pacing
+from headway.tuner.pacing import Pace, Pacing
 from headway.tuner.policies import policy_of
 from headway.tuner.transport import BackgroundTransport, InlineTransport, Transport
 
@@ -30,7 +30,7 @@ def make_loop(
     log: DecisionLog | None = None,
     *,
     is_corrected: bool = False,
-    paces: Sequence[Pace] = EVERY_STEP,
+    paces: Sequence[Pace] | None = None,
 ) -> ControlLoop:
     """Measure network and machine as far as needed, and return the control loop. All ranks call it.
 
@@ -40,28 +40,30 @@ def make_loop(
         group: The process group whose ranks take part; control rounds get connections of their own.
         log: Receives the decisions, on rank 0.
         is_corrected: Whether momentum is corrected.
-        paces: How often ranks may talk; if there are several, one is chosen live, also for a fixed exchange.
+        paces: How often ranks may talk, with local steps; if there are several, one is chosen live, also for a fixed
+            exchange. None for a hook.
     """
     given_link = config.link if isinstance(config, Fixed) else None
     is_followed = executor.num_ranks > 1 and config.interval > 0 and given_link is None
     costs = _measure_costs(config, executor)
     first = config.plan if isinstance(config, Fixed) else PLAIN
     plans = config.plans
-    if paces != EVERY_STEP:
+    if paces is not None:
         plans = _in_one(plans)
         first = plans[0] if isinstance(config, Fixed) else PLAIN
+    has_paces = paces is not None and len(paces) > 1
     loop_config = LoopConfig(
-        first=replace(first, **paces[0]._asdict()),
+        first=first if paces is None else replace(first, **paces[0]._asdict()),
         plans=plans,
         interval=config.interval if is_followed else 0,
-        is_adaptive=isinstance(config, Adaptive) or len(paces) > 1,
+        is_adaptive=isinstance(config, Adaptive) or has_paces,
         paces=paces,
     )
     transport: Transport = InlineTransport(executor)
     if is_followed:
         own = Executor(group, timeout_s=config.timeout_s, debug=config.debug, cpu_only=True, beside=executor)
         transport = BackgroundTransport(own, executor.patience_s)
-    has_choice = executor.rank == 0 and (len(plans) > 1 or len(paces) > 1)
+    has_choice = executor.rank == 0 and (len(plans) > 1 or has_paces)
     chooser = _make_chooser(config, plans, costs, paces, is_corrected=is_corrected) if has_choice else None
     tracker = LinkTracker(costs.calibration) if is_followed else GivenLink(costs.link)
     return ControlLoop(loop_config, costs, transport, tracker, chooser, log)
@@ -73,9 +75,14 @@ def _in_one(plans: Sequence[Plan]) -> list[Plan]:
 
 
 def _make_chooser(
-    config: Fixed | Adaptive, plans: Sequence[Plan], costs: CostModel, paces: Sequence[Pace], *, is_corrected: bool
+    config: Fixed | Adaptive,
+    plans: Sequence[Plan],
+    costs: CostModel,
+    paces: Sequence[Pace] | None,
+    *,
+    is_corrected: bool,
 ) -> Chooser:
-    if isinstance(config, Fixed) and len(paces) == 1:
+    if isinstance(config, Fixed) and len(paces or ()) <= 1:
         return FusionChooser(plans, costs)
     chosen = config if isinstance(config, Adaptive) else Adaptive(warm_up=0)
     policy, warm_up = policy_of(chosen.policy), chosen.warm_up_rule

@@ -35,7 +35,7 @@ from headway.tuner.messages import (
     Report,
     Span,
 )
-from headway.tuner.pacing import EVERY_STEP, Pace
+from headway.tuner.pacing import Pace
 from headway.tuner.rounds import MIN_DELAY, RoundSchedule, delay_for
 from headway.tuner.step_reports import StepObserver, StepReport
 from headway.tuner.transport import RoundRequest, Transport
@@ -57,19 +57,19 @@ class LoopConfig:
         plans: The plans to choose from, in the same order on all ranks.
         interval: Steps between thorough control rounds; 0 for none after the first choice.
         is_adaptive: Whether plans are chosen by time and gain: then steps are reported too, and rounds are frequent.
-        paces: How often ranks may talk; a "step" of this loop is an exchange, whatever its pace.
+        paces: How often ranks may talk, with local steps: a "step" of this loop is an exchange then. None for a hook.
     """
 
     first: Plan
     plans: Sequence[Plan]
     interval: int
     is_adaptive: bool
-    paces: Sequence[Pace] = EVERY_STEP
+    paces: Sequence[Pace] | None = None
 
     @property
     def least_delay(self) -> int:
         """The least number of exchanges from the start of a control round until its answer holds."""
-        return MIN_DELAY if self.paces == EVERY_STEP else 1
+        return MIN_DELAY if self.paces is None else 1
 
 
 class _RoundUnderWay(NamedTuple):
@@ -147,7 +147,7 @@ class ControlLoop:
 
     @property
     def _has_choice(self) -> bool:
-        return len(self._config.plans) > 1 or len(self._config.paces) > 1
+        return len(self._config.plans) > 1 or len(self._config.paces or ()) > 1
 
     @property
     def is_following(self) -> bool:
@@ -203,7 +203,8 @@ class ControlLoop:
     def observe_own_time(self, own_s: float) -> None:
         """Take in what a step of this rank takes without its exchange, before an exchange; NaN if it is not known."""
         self._knows_own_time = True
-        self._observer.observe_step(own_s, math.nan)
+        if math.isfinite(own_s):
+            self._observer.own_s.append(own_s)
 
     def observe_agreement(self, moved: float, agreed: float) -> None:
         """Take in how far this rank has moved, and how much of that all ranks agree on: see `StepReport`."""
@@ -240,7 +241,7 @@ class ControlLoop:
         places = [place for place, plan in enumerate(self._config.plans) if vars(plan) == bare]
         if self._config.is_adaptive and fields is not None and not places:
             warnings.warn(f"the plan of the state is not one to choose from: going on with {self.plan}", stacklevel=4)
-        is_known = fields is not None and pace in self._config.paces
+        is_known = fields is not None and pace in (self._config.paces or ())
         return places[0] if places and fields is not None else -1, pace if is_known else Pace.of(self.plan)
 
     def resume(self, step: int, place: int = -1, pace: Pace | None = None, link: Link | None = None) -> None:

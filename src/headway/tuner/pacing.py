@@ -43,19 +43,16 @@ class Pace(NamedTuple):
         return cls(plan.local_steps, plan.delay)
 
 
-EVERY_STEP = (Pace(),)
-"""The paces of a hook: ranks take every step together."""
-
-
 class Pacing:
     """Tells what a pace makes of plans, and learns from how much ranks agree.
 
     Args:
-        paces: The paces to choose from.
+        paces: The paces to choose from, with local steps; None for a hook, whose ranks take every step together.
     """
 
-    def __init__(self, paces: Sequence[Pace] = EVERY_STEP) -> None:
-        self._paces = list(paces)
+    def __init__(self, paces: Sequence[Pace] | None = None) -> None:
+        self._is_local = paces is not None
+        self._paces = [Pace()] if paces is None else list(paces)
         self.agreement = _FIRST_AGREEMENT
 
     def learn(self, agreement: float) -> None:
@@ -83,7 +80,7 @@ class Pacing:
             compress_s=front.compress_s[places] / local_steps,
             sync_s=_hidden(front, places, delays) / local_steps,
             gain=front.gain[places] / local_steps,
-            is_local=self._paces != list(EVERY_STEP),
+            is_local=self._is_local,
             effort=1 + (_DRIFT * (local_steps - 1) + _LATENESS * delays) * (1 - self.agreement),
         )
 
