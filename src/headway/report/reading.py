@@ -45,7 +45,7 @@ class Reading:
     local_steps: float = math.nan
     """Steps from one exchange to the next, where ranks take local steps."""
     agreement: float = math.nan
-    """How much the latest differences of this rank agree with those of all, from 1/N to 1."""
+    """How much the latest differences of this rank agree with the average: see `LocalOptimizer.agreement`."""
 
     @property
     def saved(self) -> float:
