@@ -14,15 +14,14 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from headway.averaging import Averaging, Statistics
+from headway.averaging import Averaging, Handle, Statistics
 from headway.collectives.ends import closing_deadline
 from headway.ddp.backward import EndOfBackward, notice_failure
 from headway.ddp.model import Buffers, Model
 from headway.ddp.momentum import HandedOver, check_free, has_momentum, why_not
 from headway.ddp.streams import after_backward, future_for
-from headway.exchange import Bucket, ExchangeRecord, Plan
-from headway.network import NetworkView
-from headway.tuner import Adaptive, Decision, Fixed
+from headway.exchange import Bucket
+from headway.tuner import Adaptive, Fixed
 
 _logger = logging.getLogger("headway")
 
@@ -50,7 +49,7 @@ class LossScaler(Protocol):
         """Return what the loss is multiplied by."""
 
 
-class HookState:
+class HookState(Handle):
     """The state of a hook, for one DDP model: engine thread, process groups, memories, control loop, records.
 
     ``ddp.register_comm_hook(HookState(config, module=model), hook)`` is the plain PyTorch way; `attach` does it in one
@@ -187,26 +186,6 @@ class HookState:
         """
         EndOfBackward(self._averaging.engine.drain, self.cut_off).queue()
 
-    @property
-    def plan(self) -> Plan:
-        """The plan in force."""
-        return self._averaging.plan
-
-    @property
-    def history(self) -> tuple[Decision, ...]:
-        """The latest decisions about the plan, oldest first: what was known, what was chosen, and why."""
-        return self._averaging.decisions
-
-    @property
-    def records(self) -> tuple[ExchangeRecord, ...]:
-        """The latest exchanges of this rank, oldest first."""
-        return self._averaging.records
-
-    @property
-    def network(self) -> NetworkView | None:
-        """The network as the traffic shows it; None if it is not followed, or there is only one rank."""
-        return self._averaging.network
-
     def statistics(self) -> Statistics:
         """Return the totals of all exchanges so far."""
         return self._averaging.statistics()
@@ -234,14 +213,6 @@ class HookState:
     def abandon(self) -> None:
         """Give up before `close`, where this rank has failed: other ranks lose it now, and not by a deadline."""
         self._give_up()
-
-    def __enter__(self) -> HookState:
-        return self
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        if error_type is not None:
-            self.abandon()
-        self.close()
 
     def close(self) -> None:
         """End the engine and close the process groups, once training is over; a second call does nothing.

@@ -10,19 +10,17 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from headway.averaging import Averaging, Statistics
+from headway.averaging import Averaging, Handle, Statistics
 from headway.collectives.ends import closing_deadline
-from headway.exchange import BucketLayout, ExchangeRecord, Plan
+from headway.exchange import BucketLayout
 from headway.local import checkpoint
 from headway.local.rounds import Rounds
 from headway.local.settings import LocalSettings
 from headway.local.staged_buffers import StagedBuffers
-from headway.network import NetworkView
 from headway.replica import FlatView, WrappedOptimizer
-from headway.tuner import Decision
 
 
-class LocalOptimizer(WrappedOptimizer):
+class LocalOptimizer(WrappedOptimizer, Handle):
     """Steps like the optimizer it wraps, and averages what ranks have moved every so many steps; made by `wrap`."""
 
     def __init__(
@@ -100,26 +98,6 @@ class LocalOptimizer(WrappedOptimizer):
         return self._num_steps
 
     @property
-    def plan(self) -> Plan:
-        """The plan in force; its ``local_steps`` is H."""
-        return self._averaging.plan
-
-    @property
-    def history(self) -> tuple[Decision, ...]:
-        """The latest decisions about the plan, oldest first; their steps are rounds."""
-        return self._averaging.decisions
-
-    @property
-    def records(self) -> tuple[ExchangeRecord, ...]:
-        """The latest exchanges of this rank, oldest first."""
-        return self._averaging.records
-
-    @property
-    def network(self) -> NetworkView | None:
-        """The network as the traffic shows it; None if it is not followed, or there is only one rank."""
-        return self._averaging.network
-
-    @property
     def agreement(self) -> float:
         """How much what this rank has moved last agrees with the average; NaN if not known.
 
@@ -152,14 +130,6 @@ class LocalOptimizer(WrappedOptimizer):
     def abandon(self) -> None:
         """Give up before `close`, where this rank has failed: other ranks lose it now, and not by a deadline."""
         self._averaging.cut_off()
-
-    def __enter__(self) -> LocalOptimizer:
-        return self
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        if error_type is not None:
-            self.abandon()
-        self.close()
 
     def close(self) -> None:
         """End threads and connections, once training is over; a second call does nothing.

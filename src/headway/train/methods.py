@@ -128,7 +128,25 @@ class WithDDP:
             self._hook.close()
 
 
-class Gossiping:
+class _WithReplicas:
+    """An optimizer around another one, without DDP: every worker has a model of its own."""
+
+    _optimizer: gossip.GossipOptimizer | local.LocalOptimizer
+
+    def update(self) -> None:
+        self._optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self._optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._optimizer.load_state_dict(state["optimizer"])
+
+    def close(self) -> None:
+        self._optimizer.close()
+
+
+class Gossiping(_WithReplicas):
     """Gossip: workers average their models with those of their neighbours."""
 
     shares_model = False
@@ -138,7 +156,7 @@ class Gossiping:
     ) -> None:
         assert settings.gossip_algorithm is not None
         self.module = model
-        self._optimizer = gossip.wrap(
+        self._optimizer: gossip.GossipOptimizer = gossip.wrap(
             model,
             optimizer,
             settings.gossip_algorithm,
@@ -150,26 +168,14 @@ class Gossiping:
         self._num_ranks = dist.get_world_size(group)
         self.handle: Counted = self._optimizer
 
-    def update(self) -> None:
-        self._optimizer.step()
-
     def evaluating(self) -> AbstractContextManager[None]:
         return self._optimizer.averaged() if self._num_ranks > 1 else nullcontext()
 
     def finish(self) -> None:
         """Nothing: every rank keeps its own model."""
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self._optimizer.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._optimizer.load_state_dict(state["optimizer"])
-
-    def close(self) -> None:
-        self._optimizer.close()
-
-
-class LocalSteps:
+class LocalSteps(_WithReplicas):
     """Local steps: workers step by themselves, and average what they have moved every so often."""
 
     shares_model = True
@@ -178,13 +184,10 @@ class LocalSteps:
         self, model: nn.Module, optimizer: Optimizer, settings: TrainSettings, group: dist.ProcessGroup
     ) -> None:
         self.module = model
-        self._optimizer = local.wrap(
+        self._optimizer: local.LocalOptimizer = local.wrap(
             model, optimizer, settings.steps_between_exchanges, config=settings.config, group=group
         )
         self.handle: Counted = self._optimizer
-
-    def update(self) -> None:
-        self._optimizer.step()
 
     def evaluating(self) -> AbstractContextManager[None]:
         return self._optimizer.averaged()
@@ -192,15 +195,6 @@ class LocalSteps:
     def finish(self) -> None:
         """Average all that ranks have moved since the last exchange, and what they have kept back."""
         self._optimizer.average_()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self._optimizer.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._optimizer.load_state_dict(state["optimizer"])
-
-    def close(self) -> None:
-        self._optimizer.close()
 
 
 def make_method(settings: TrainSettings, model: nn.Module, optimizer: Optimizer, group: dist.ProcessGroup) -> Method:
