@@ -250,7 +250,7 @@ def test_a_resumed_run_goes_on_with_its_plan(pool):
     assert went_on
 
 
-def with_nan_gradients() -> tuple[list[str], bool, list[str]]:
+def with_nan_gradients() -> tuple[list[str], bool, list[int]]:
     """The first gradients are NaN, as with a GradScaler that starts too high: nothing is known of gains then."""
     ddp = wrap(mlp())
     handle = headway.attach(ddp, adaptive(interval=1, policy=most_compressed))
@@ -265,19 +265,19 @@ def with_nan_gradients() -> tuple[list[str], bool, list[str]]:
             optimizer.step()
         used.append(handle.records[-1].exchange)
     finite = bool(parameters_of(ddp).isfinite().all())
-    causes = [decision.cause for decision in handle.history if decision.is_switch]
+    switches = [decision.step for decision in handle.history if decision.is_switch]
     handle.close()
-    return used, finite, causes
+    return used, finite, switches
 
 
 def test_gradients_that_are_not_finite_at_first_teach_nothing(pool):
     first, second = pool.run(with_nan_gradients, num_ranks=2)
     assert first == second
-    used, finite, causes = first
+    used, finite, switches = first
     assert set(used[:5]) == {"dense"}
     assert used[-1] == "allgather_topk"
     assert finite
-    assert causes[0] != "start"
+    assert switches[0] > 4  # nothing was chosen by what was not known
 
 
 def most_compressed(front):
