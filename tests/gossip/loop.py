@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from headway import gossip
 
@@ -42,17 +41,3 @@ def wrapped(model: nn.Module, **options: Any) -> gossip.GossipOptimizer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return gossip.wrap(model, inner, **{"timeout_s": 20.0, **options})
-
-
-def refusal(action: Callable[[], Any]) -> str:
-    try:
-        action()
-    except ValueError as error:
-        return str(error)
-    return "nothing was wrong"
-
-
-def same_on_all(tensor: Tensor) -> bool:
-    gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, tensor.contiguous())
-    return all(torch.equal(tensor, other) for other in gathered)

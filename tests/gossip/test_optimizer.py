@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from headway import gossip
-from tests.gossip.loop import network, refusal, same_on_all, train, wrapped
+from tests.gossip.loop import network, train, wrapped
 from tests.gossip.problem import flat
+from tests.ranks import refusal, same_on_all
 
 pytestmark = pytest.mark.pool
 

@@ -12,7 +12,8 @@ import torch.distributed as dist
 from torch import nn
 
 from headway import gossip
-from tests.gossip.loop import network, refusal, wrapped
+from tests.gossip.loop import network, wrapped
+from tests.ranks import refusal
 
 pytestmark = pytest.mark.pool
 

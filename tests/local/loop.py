@@ -48,20 +48,6 @@ def flat(model: nn.Module) -> Tensor:
     return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
 
 
-def same_on_all(tensor: Tensor) -> bool:
-    gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, tensor.contiguous())
-    return all(torch.equal(tensor, other) for other in gathered)
-
-
-def refusal(action: Callable[[], Any]) -> str:
-    try:
-        action()
-    except ValueError as error:
-        return str(error)
-    return "nothing was wrong"
-
-
 def expected(model: nn.Module, num_ranks: int, num_steps: int, local_steps: int, delay: int) -> tuple[Tensor, Tensor]:
     """Return the common model, and this rank's own, after steps with dense differences; all ranks in one process."""
     start = flat(model)

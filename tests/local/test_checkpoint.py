@@ -11,7 +11,8 @@ import torch.distributed as dist
 
 from headway import Fixed, Link
 from headway.local import Nesterov
-from tests.local.loop import DENSE, flat, network, refusal, train, wrapped
+from tests.local.loop import DENSE, flat, network, train, wrapped
+from tests.ranks import refusal
 
 pytestmark = pytest.mark.pool
 TOP_K = Fixed(
@@ -45,7 +46,9 @@ def resume(num_before: int, overlap: int, is_compressed: bool) -> bool:
     train(other, again, range(num_before, 16))
     is_same = all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in straight.items())
     again.close()
-    return is_same and again.num_steps == 16
+    totals = again.statistics()
+    per_exchange = (16 - num_before) / sum(each.num_exchanges for each in totals.exchanges.values())
+    return is_same and again.num_steps == totals.step == 16 and totals.steps_per_exchange == per_exchange
 
 
 def test_states_that_do_not_fit_are_refused_on_all_ranks(pool):

@@ -12,7 +12,8 @@ from torch import nn
 
 from headway import Fixed, Link
 from headway.exchange import EXCHANGES
-from tests.local.loop import expected, flat, network, same_on_all, train, wrapped
+from tests.local.loop import expected, flat, network, train, wrapped
+from tests.ranks import same_on_all
 
 pytestmark = pytest.mark.pool
 LINK = Link(latency_s=1e-4, bandwidth_bps=1e9)

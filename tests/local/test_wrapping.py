@@ -9,7 +9,8 @@ from torch import nn
 
 from headway import Adaptive, Fixed, PeerLost, local
 from headway.local.settings import LocalSettings
-from tests.local.loop import DENSE, flat, network, refusal, same_on_all, train, wrapped
+from tests.local.loop import DENSE, flat, network, train, wrapped
+from tests.ranks import refusal, same_on_all
 
 BAD = {
     "steps is 0": {"steps": 0},

@@ -28,9 +28,6 @@ from headway.kernels import warm_up as compile_kernels
 from headway.network import NetworkView
 from headway.tuner import Adaptive, Decision, DecisionLog, Fixed, Pace, make_loop
 
-SameEverywhere = Sequence[object]
-"""What must be the same on all ranks; compared by how it is printed."""
-
 
 class Averaging:
     """Averages on an engine thread of its own, as a configuration says, and counts what that takes.
@@ -40,7 +37,8 @@ class Averaging:
     Args:
         config: `Adaptive` or `Fixed`.
         group: The ranks that take part; all by default.
-        same_everywhere: What ranks must have in common, besides the configuration and the buffers.
+        same_everywhere: What ranks must have in common, besides the configuration and the buffers; compared by how it
+            is printed.
         find_buffers: Returns the floating-point buffers to average, by name.
         buffers_every: Steps between their averages.
         momentum: The momentum that an optimizer has handed over, if one has.
@@ -53,7 +51,7 @@ class Averaging:
         config: Fixed | Adaptive,
         *,
         group: dist.ProcessGroup | None = None,
-        same_everywhere: SameEverywhere = (),
+        same_everywhere: Sequence[object] = (),
         find_buffers: Callable[[], Mapping[str, Tensor]] = dict,
         buffers_every: int = BUFFERS_EVERY,
         momentum: Momentum | None = None,
@@ -156,7 +154,7 @@ class Averaging:
         except OSError as error:
             return None, str(error)
 
-    def _check_agreement(self, trouble: str, same_everywhere: SameEverywhere) -> None:
+    def _check_agreement(self, trouble: str, same_everywhere: Sequence[object]) -> None:
         """Find out now whether ranks were configured differently, and not by a deadline in the middle of training."""
         own = torch.tensor([bool(trouble), crc32(repr((self.config.fingerprint, same_everywhere)).encode())])
         rows = self.executor.all_gather(own, "native").tolist()

@@ -10,13 +10,14 @@ from torch import Tensor
 from headway.gossip.gossip import Gossip
 from headway.gossip.settings import GossipSettings
 from headway.gossip.topology import Topology
+from headway.replica import copied
 
 FORMAT = 1
 
 
 def save(gossip: Gossip, topology: Topology, settings: GossipSettings, rank: int) -> dict[str, Any]:
     """Return models, estimates and counters, as copies; random numbers follow from the seed and the step."""
-    state = _copied(gossip.state())  # first: it ends the last round, in which a neighbour may be lost
+    state = copied(gossip.state())  # first: it ends the last round, in which a neighbour may be lost
     return {
         "format": FORMAT,
         "rank": rank,
@@ -55,9 +56,3 @@ def _misfit_of_tensors(state: Mapping[str, Any], gossip: Gossip) -> str | None:
             if isinstance(tensor, Tensor) and theirs[name].shape != tensor.shape:
                 return f"the state is of another model: {theirs[name].numel():,} parameters, not {tensor.numel():,}"
     return None
-
-
-def _copied(state: Any) -> Any:
-    if isinstance(state, Tensor):
-        return state.detach().to("cpu", copy=True)
-    return {name: _copied(value) for name, value in state.items()} if isinstance(state, dict) else state

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 
 from headway.local.rounds import Rounds
+from headway.replica import copied
 from headway.tuner import Pace
 
 FORMAT = 1
@@ -17,7 +17,7 @@ FORMAT = 1
 
 def save(rounds: Rounds, num_steps: int) -> dict[str, Any]:
     """Return models, residuals and counters, as copies."""
-    return {"format": FORMAT, "num_steps": num_steps, **_copied(rounds.state())}
+    return {"format": FORMAT, "num_steps": num_steps, **copied(rounds.state())}
 
 
 def load(rounds: Rounds, state_dict: Mapping[str, Any], inner: Optimizer) -> int:
@@ -52,9 +52,3 @@ def _misfit(rounds: Rounds, state_dict: Any, inner: Optimizer) -> str | None:
     if saved != own:
         return f"the state is of an optimizer with groups of {saved} parameters, not {own}"
     return rounds.misfit(state)
-
-
-def _copied(state: Any) -> Any:
-    if isinstance(state, Tensor):
-        return state.detach().to("cpu", copy=True)
-    return {name: _copied(value) for name, value in state.items()} if isinstance(state, dict) else state

@@ -34,7 +34,6 @@ class LocalOptimizer(WrappedOptimizer, Handle):
     ) -> None:
         super().__init__(inner)
         self._averaging = averaging
-        self._parameters = parameters
         self._rounds = Rounds(
             averaging,
             parameters,
@@ -44,7 +43,7 @@ class LocalOptimizer(WrappedOptimizer, Handle):
             settings.residual_decay,
             forget=self.drop_nonfinite,
         )
-        self._num_steps = 0
+        self._num_steps = self._num_before = 0
         self._is_evaluating = False
         self._is_closed = False
 
@@ -109,7 +108,7 @@ class LocalOptimizer(WrappedOptimizer, Handle):
         """Return the totals of all exchanges so far; ``step`` counts steps, and so do ``dense_bytes``."""
         totals = self._averaging.statistics()
         num_exchanges = sum(each.num_exchanges for each in totals.exchanges.values())
-        per_exchange = self._num_steps / num_exchanges if num_exchanges else 1.0
+        per_exchange = (self._num_steps - self._num_before) / num_exchanges if num_exchanges else 1.0
         return replace(totals, step=self._num_steps, steps_per_exchange=per_exchange)
 
     def state_dict(self) -> dict[str, Any]:
@@ -124,7 +123,7 @@ class LocalOptimizer(WrappedOptimizer, Handle):
             ValueError: The state of some rank does not fit; no rank has loaded anything then.
         """
         self._check_usable("load_state_dict")
-        self._num_steps = checkpoint.load(self._rounds, state_dict, self.inner)
+        self._num_steps = self._num_before = checkpoint.load(self._rounds, state_dict, self.inner)
         self.share_with_inner()
 
     def abandon(self) -> None:

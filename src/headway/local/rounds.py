@@ -113,15 +113,10 @@ class Rounds:
             self._parameters.write(own)
 
     @torch.no_grad()
-    def finish(self) -> None:
-        """Apply the exchange under way, if there is one; all ranks do so after the same step."""
-        if self._difference is not None:
-            self._apply()
-
-    @torch.no_grad()
     def average(self) -> None:
         """Apply what all ranks have moved and kept back, whole: after it, all have the common model."""
-        self.finish()
+        if self._difference is not None:
+            self._apply()
         executor, memories = self.averaging.executor, self.averaging.averager.memories
         rest = self._base - self._parameters.new()
         if not bool(rest.isfinite().all()):

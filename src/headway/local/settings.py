@@ -43,7 +43,6 @@ class LocalSettings:
                 "outer momentum pushes twice what error feedback sends late: use it with "
                 "headway.Fixed(exchange='dense'), or headway.local.Plain() with compression"
             )
-
         is_followed = self.config.interval > 0 and getattr(self.config, "link", None) is None
         if len(self.paces) > 1 and not is_followed:
             raise ValueError(

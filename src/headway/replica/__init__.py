@@ -2,6 +2,7 @@
 
 from headway.replica.flat import CARRIED, FlatView
 from headway.replica.model import check_agreement, make_equal, moved_parameters, shape_of
+from headway.replica.plain_data import copied
 from headway.replica.wrapped import WrappedOptimizer
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "FlatView",
     "WrappedOptimizer",
     "check_agreement",
+    "copied",
     "make_equal",
     "moved_parameters",
     "shape_of",

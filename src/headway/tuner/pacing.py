@@ -1,6 +1,6 @@
 """How often ranks talk: H local steps from one exchange to the next, whose average is applied some steps late.
 
-    added to a step = max(exchange - delay · own step, 0) / H
+    added to a step = (compress + max(send - delay · own step, 0)) / H
     gain of a step  = gain of an exchange / H
     effort          = 1 + (drift (H - 1) + lateness · delay) (1 - agreement)
 
@@ -78,14 +78,14 @@ class Pacing:
             front,
             plans=[replace(front.plans[place], **pace._asdict()) for place, pace in pairs],
             compress_s=front.compress_s[places] / local_steps,
-            sync_s=_hidden(front, places, delays) / local_steps,
+            sync_s=_left_to_send(front, places, delays) / local_steps,
             gain=front.gain[places] / local_steps,
             is_local=self._is_local,
             effort=1 + (_DRIFT * (local_steps - 1) + _LATENESS * delays) * (1 - self.agreement),
         )
 
 
-def _hidden(front: Front, places: Indices, delays: Floats) -> Floats:
+def _left_to_send(front: Front, places: Indices, delays: Floats) -> Floats:
     """Return what is left of sending when that many steps have passed; compressing takes the same cores as steps."""
     return np.maximum(front.sync_s[places] - delays * front.own_s, 0.0)
 
