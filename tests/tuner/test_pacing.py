@@ -126,3 +126,11 @@ def test_on_a_poor_link_steps_between_exchanges_grow_and_fall_when_it_gets_bette
 def test_ranks_that_agree_talk_more_rarely():
     rarely, often = Talks(FAR), Talks(FAR)
     assert rarely.go(FAR, 40, agreement=0.95).local_steps > often.go(FAR, 40, agreement=0.1).local_steps
+
+
+def test_ranks_that_come_to_agree_talk_more_rarely_from_then_on():
+    talks = Talks(FAR)
+    before = talks.go(FAR, 40, agreement=0.1)
+    after = talks.go(FAR, 40, agreement=0.95)
+    assert after.local_steps > before.local_steps
+    assert any("agree more or less" in words for words in talks.words)
