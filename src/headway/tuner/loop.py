@@ -1,7 +1,7 @@
 """The control loop: records go in, plans come out, the same on all ranks.
 
-In a control round every rank reports what it has measured, rank 0 estimates the link and lets a chooser choose the
-plan, and all ranks adopt the answer at the same later step. This is the one place that knows the link in force.
+In a control round every rank reports what it has measured, rank 0 answers (`headway.tuner.answering`), and all ranks
+adopt the answer at the same later step. This is the one place that knows the link in force.
 """
 
 from __future__ import annotations
@@ -12,17 +12,14 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from torch import Tensor
-
-from headway.collectives import RankReports
 from headway.compress import Shape
-from headway.errors import MessageError
 from headway.exchange import CostModel, ExchangeRecord, GainCurves, Plan, StepPlan
 from headway.kernels.quantizers import BITS
 from headway.network import MOST_CHANGES, Change, Link, NetworkView
-from headway.tuner.choosing import Chooser, Situation
+from headway.tuner.answering import MOST_PAUSE_S, Answerer, Question
+from headway.tuner.choosing import Chooser
 from headway.tuner.codec import Codec
 from headway.tuner.decision import Decision, DecisionLog
 from headway.tuner.link_tracker import Tracker
@@ -31,20 +28,16 @@ from headway.tuner.messages import (
     Answer,
     DecisionAnswer,
     LearningReport,
-    NextRounds,
     Report,
     Span,
 )
 from headway.tuner.pacing import Pace
-from headway.tuner.rounds import MIN_DELAY, RoundSchedule, delay_for
-from headway.tuner.step_reports import StepObserver, StepReport
+from headway.tuner.rounds import MIN_DELAY, RoundSchedule
+from headway.tuner.step_reports import StepObserver
 from headway.tuner.transport import RoundRequest, Transport
 
 _MOST_DECISIONS = 1000
 _MOST_RECORDS = 10_000
-_MOST_PAUSE_S = 0.02
-_NUM_LATENCIES = 6
-"""The latencies that a brief control round takes."""
 _SMOOTHING = 0.2
 
 
@@ -70,11 +63,6 @@ class LoopConfig:
     def least_delay(self) -> int:
         """The least number of exchanges from the start of a control round until its answer holds."""
         return MIN_DELAY if self.paces is None else 1
-
-
-class _RoundUnderWay(NamedTuple):
-    holds_from: int
-    is_opening: bool
 
 
 class ControlLoop:
@@ -112,10 +100,12 @@ class ControlLoop:
         self._log = log
         self._clock = clock
         self._codec = Codec(config.plans)
-        self._report_kind = LearningReport if config.is_adaptive else Report
         self._answer_kind = DecisionAnswer if config.is_adaptive else Answer
         self._schedule = RoundSchedule(
             config.interval or 1, looks_often=config.is_adaptive, least_delay=config.least_delay
+        )
+        self._answerer = Answerer(
+            self._codec, tracker, self._schedule, config.least_delay, chooser, is_adaptive=config.is_adaptive
         )
         self._records: deque[ExchangeRecord] = deque(maxlen=_MOST_RECORDS)
         """Since the last control round."""
@@ -123,9 +113,7 @@ class ControlLoop:
         self._code_bits = tuple(bits for bits in BITS if any(bits in kind.bits for kind in kinds))
         self._observer = StepObserver()
         self._decisions: deque[Decision] = deque(maxlen=_MOST_DECISIONS)
-        self._latest: Decision | None = None
-        """The decision that is adopted next, with its front; on rank 0."""
-        self._under_way: _RoundUnderWay | None = None
+        self._under_way: Question | None = None
         self._step = 0
         self._step_s = 0.0
         """The time of a step, near the shorter ones of the latest."""
@@ -162,7 +150,7 @@ class ControlLoop:
     def begin_step(self, step: int) -> None:
         """Adopt an answer that holds from this step on, and start a control round if one is due."""
         self._step = step
-        if self._under_way is not None and step >= self._under_way.holds_from:
+        if self._under_way is not None and step >= self._under_way.step + self._under_way.delay:
             self.finish_round()
         if self._config.interval > 0 and self._under_way is None and self._schedule.is_due(step):
             self._schedule.start(step)
@@ -226,9 +214,9 @@ class ControlLoop:
     def finish_round(self) -> None:
         """Wait for the control round that is under way, if there is one, and adopt its answer; all ranks do so."""
         if self._under_way is not None:
-            is_opening, self._under_way = self._under_way.is_opening, None
+            question, self._under_way = self._under_way, None
             answer = self._codec.decode(self._answer_kind, self._transport.result())
-            self._adopt(answer, link=self.link if is_opening else self._followed(answer.estimate.link))
+            self._adopt(answer, link=question.followed(answer.estimate.link))
 
     def place_of(self, fields: Mapping[str, Any] | None) -> tuple[int, Pace]:
         """Return the index of an earlier run's plan among those to choose from, or -1 to keep the present one.
@@ -276,15 +264,24 @@ class ControlLoop:
         self._records.clear()
         timed = [record for record in records if record.was_alone][-MOST_SPANS:]
         latency_s = self.view.estimate.link.latency_s
-        self._under_way = _RoundUnderWay(step + delay, is_opening)
+        self._under_way = question = Question(
+            step=step,
+            delay=delay,
+            plan=self.plan,
+            link=self.link,
+            is_opening=is_opening,
+            is_following=self.is_following,
+            step_s=self._step_s,
+            timed=timed,
+        )
         self._transport.start(
             RoundRequest(
                 report=self._codec.encode(self._report(records, timed)),
                 num_answers=self._codec.size(self._answer_kind),
-                decide=lambda gathered: self._decide(step, delay, timed, gathered, is_opening=is_opening),
+                decide=lambda gathered: self._answerer.answer(question, gathered),
                 num_pings=self._tracker.num_pings(is_thorough=is_thorough),
                 reconsider=lambda latency_s: self._tracker.reconsider_pings(latency_s, is_thorough=is_thorough),
-                pause_s=None if is_opening else min(latency_s, _MOST_PAUSE_S),
+                pause_s=None if is_opening else min(latency_s, MOST_PAUSE_S),
             )
         )
 
@@ -293,64 +290,6 @@ class ControlLoop:
         if not self._config.is_adaptive:
             return Report(spans=spans)
         return LearningReport(spans=spans, steps=self._observer.report(records))
-
-    def _decide(
-        self, step: int, delay: int, timed: Sequence[ExchangeRecord], gathered: RankReports, *, is_opening: bool
-    ) -> Tensor:
-        """Return the answer of a control round; called on rank 0, perhaps on the transport's thread."""
-        reports = [self._read(rank, row) for rank, row in enumerate(gathered.reports)]
-        usual = self._tracker.usual
-        changes = self._tracker.observe(timed, reports, gathered)
-        estimate = self._tracker.estimate
-        is_restless = bool(changes) or self._tracker.is_suspicious
-        link = self.link if is_opening else self._followed(estimate.link)
-        plan, decision = self._choose(step + delay, reports, link, changes, is_steady=not is_restless)
-        is_restless = is_restless or (self._chooser is not None and self._chooser.is_restless)
-        changed = {change.what for change in changes}
-        fields: dict[str, Any] = {
-            "has_latency_changed": "latency" in changed,
-            "has_bandwidth_changed": "bandwidth" in changed,
-            "usual": usual,
-            "estimate": estimate,
-            "rounds": self._schedule.rounds if is_opening else self._next_rounds(step, is_restless=is_restless),
-            "plan": plan,
-        }
-        if self._config.is_adaptive:
-            fields["decision"] = self._latest = decision
-        return self._codec.encode(self._answer_kind(**fields))
-
-    def _read(self, rank: int, numbers: Tensor) -> Report:
-        try:
-            return self._codec.decode(self._report_kind, numbers)
-        except MessageError as error:
-            raise error.from_peer(rank) from error
-
-    def _choose(
-        self, step: int, reports: Sequence[Report], link: Link, changes: Sequence[Change], *, is_steady: bool
-    ) -> tuple[Plan | None, Decision | None]:
-        if self._chooser is None:
-            return None, None
-        steps = [report.steps for report in reports if isinstance(report, LearningReport)]
-        situation = Situation(
-            step=step,
-            plan=self.plan,
-            steps=StepReport.combined(steps),
-            link=link,
-            changes=changes,
-            is_steady=is_steady,
-        )
-        choice = self._chooser.consider(situation)
-        return (None, None) if choice is None else (choice.plan, choice.decision)
-
-    def _next_rounds(self, step: int, *, is_restless: bool) -> NextRounds:
-        latency_s = self._tracker.estimate.link.latency_s
-        round_s = _NUM_LATENCIES * latency_s + min(latency_s, _MOST_PAUSE_S)
-        delay = delay_for(round_s, self._step_s, self._config.least_delay)
-        return self._schedule.following(step, is_restless=is_restless, delay=delay)
-
-    def _followed(self, estimate: Link) -> Link:
-        """Return the link to put in force, given an estimate."""
-        return estimate if self.is_following and estimate.has_moved(self.link) else self.link
 
     def _adopt(self, answer: Answer, link: Link) -> None:
         """Follow an answer from now on, and put a link in force; all ranks do so at the same step."""
@@ -364,7 +303,8 @@ class ControlLoop:
         self.current = replace(self.current, plan=answer.plan or self.plan, costs=self.current.costs.on(link))
 
     def _note(self, decision: Decision) -> None:
-        front = None if self._latest is None else self._latest.front
+        latest = self._answerer.latest  # of rank 0
+        front = None if latest is None else latest.front
         decision = replace(decision, front=front)
         self._decisions.append(decision)
         if decision.is_switch:
