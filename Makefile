@@ -27,8 +27,8 @@ check: $(INSTALLED)  ## style, types, and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(INSTALLED)  ## all tests
-	$(BIN)/python -m pytest
+test: $(INSTALLED)  ## all tests, on all cores
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 bench: $(INSTALLED)  ## the benchmarks; seven hours
 	$(BIN)/python benchmarks/kernels.py

@@ -111,6 +111,7 @@ def _run(call: dict, files: list[int]) -> None:
         os.chdir(call["folder"])
         os.environ.clear()
         os.environ.update(call["environment"])
+        tempfile.tempdir = None  # that of the server may be known already
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)

@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -53,7 +54,14 @@ WITH_CHILD = (
 
 
 @pytest.fixture
-def start(tmp_path):
+def labs_folder():
+    """Where labs put their files; its path is short, as those of sockets must be."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def start(labs_folder):
     """Start labs whose workers print a process id each and then wait; return each launcher with the ids."""
     launchers = []
 
@@ -61,7 +69,7 @@ def start(tmp_path):
         started = []
         for num_hosts, code in labs:
             command = [*HEADWAY, "emulate", "-n", str(num_hosts), "--", sys.executable, "-c", code]
-            environment = {**os.environ, "TMPDIR": str(tmp_path)}
+            environment = {**os.environ, "TMPDIR": str(labs_folder)}
             started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
             launchers.append(started[-1])
         return [(launcher, _pids(launcher, num_hosts)) for launcher, (num_hosts, _) in zip(started, labs, strict=True)]
@@ -159,14 +167,14 @@ class TestRun:
         assert not any(_is_running(pid) for _, pids in labs[:2] for pid in pids)
         assert _wait_for(lambda: not any(_is_running(pid) for pid in labs[2][1]))
 
-    def test_clean_ends_what_a_killed_lab_left_and_spares_others(self, start, tmp_path):
-        bystander = tmp_path / "headway-lab-results"
+    def test_clean_ends_what_a_killed_lab_left_and_spares_others(self, start, labs_folder):
+        bystander = labs_folder / "headway-lab-results"
         bystander.mkdir()
         (launcher, (orphan,)), (_, others) = start((1, WITH_CHILD + "time.sleep(120)"), (2, WAIT))
         launcher.kill()
         launcher.wait(10)
         assert _is_running(orphan)
-        result = _emulate("--clean", env={**os.environ, "TMPDIR": str(tmp_path)})
+        result = _emulate("--clean", env={**os.environ, "TMPDIR": str(labs_folder)})
         assert result.returncode == 0
         assert "ended 1 processes, removed 1 folders" in result.stdout
         assert _wait_for(lambda: not _is_running(orphan))
