@@ -27,6 +27,7 @@ ROLES = {
     "tuner": "the control loop, policies",
     "exchange": "how a bucket is averaged",
     "network": "link, costs, estimator",
+    "elastic": "ranks come and go",
     "collectives": "schedules as data",
     "compress": "compressors, error feedback",
     "kernels": "loops over flat arrays",

@@ -23,14 +23,39 @@ def run(command: list[str], folder: Path, *, timeout_s: float = 90, **environmen
 
 def run_ranks(script: Path, folder: Path, *args: str, num_ranks: int = 2, timeout_s: float = 90) -> list[str]:
     """Run a script on ranks, with the environment of torchrun but without its seconds; return what each prints."""
-    common = {"WORLD_SIZE": str(num_ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    # Lightning knows torchrun by these.
-    common |= {"LOCAL_WORLD_SIZE": str(num_ranks), "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "none"}
-    command = forked.command(script, *args, modules=FRAMEWORKS)
-    processes = [
-        _start(command, folder, {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(num_ranks)
-    ]
-    return _finish(processes, timeout_s)
+    with Ranks(script, folder, *args, num_ranks=num_ranks, modules=FRAMEWORKS) as ranks:
+        for rank in range(num_ranks):
+            ranks.start(rank)
+        ended = ranks.finish(timeout_s)
+    for code, text in ended:
+        assert code == 0, f"exit code {code}\n{text}"
+    return [text for _, text in ended]
+
+
+class Ranks:
+    """Processes of ranks, each started when it is asked for, and again if it is asked for again."""
+
+    def __init__(self, script: Path, folder: Path, *args: str, num_ranks: int, modules: tuple[str, ...] = ()) -> None:
+        self._command = forked.command(script, *args, modules=modules)
+        self._folder = folder
+        self._environment = {"WORLD_SIZE": str(num_ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        # Lightning knows torchrun by these.
+        self._environment |= {"LOCAL_WORLD_SIZE": str(num_ranks), "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "none"}
+        self._processes: list[subprocess.Popen] = []
+
+    def start(self, rank: int) -> None:
+        environment = {**self._environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        self._processes.append(_start(self._command, self._folder, environment))
+
+    def finish(self, timeout_s: float = 90) -> list[tuple[int, str]]:
+        """Wait for all; return the exit code of each, and what it has printed, in the order of their starts."""
+        return [(process.communicate(timeout=timeout_s)[0], process.returncode)[::-1] for process in self._processes]
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _end(self._processes)
 
 
 def json_of(printed: str) -> dict:
@@ -59,11 +84,15 @@ def _finish(processes: list[subprocess.Popen], timeout_s: float) -> list[str]:
     try:
         printed = [process.communicate(timeout=timeout_s)[0] for process in processes]
     finally:
-        for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            process.stdout.close()
+        _end(processes)
     for process, text in zip(processes, printed, strict=True):
         assert process.returncode == 0, f"exit code {process.returncode}\n{text}"
     return printed
+
+
+def _end(processes: list[subprocess.Popen]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()

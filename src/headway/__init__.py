@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headway import (
         collectives,
         compress,
+        elastic,
         exchange,
         gossip,
         integrations,
@@ -46,6 +47,7 @@ __all__ = [
     "attach",
     "collectives",
     "compress",
+    "elastic",
     "exchange",
     "gossip",
     "hook",

@@ -6,6 +6,7 @@ import logging
 import re
 import socket
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,7 +15,8 @@ from torch.distributed.distributed_c10d import _get_process_group_store
 
 from headway import HeadwayError, PeerLost
 from headway.collectives import groups
-from headway.collectives.groups import _without_server, make_gloo_group, patience_of
+from headway.collectives.groups import make_gloo_group
+from headway.collectives.members import Members, patience_of, without_server
 
 
 def patiences() -> list[float]:
@@ -27,7 +29,7 @@ def test_ranks_wait_as_long_as_the_parent_group(pool):
 
 def patience_of_own_group() -> float:
     """Connecting and waiting have different deadlines."""
-    return make_gloo_group(dist.group.WORLD, 20.0).options._timeout.total_seconds()
+    return make_gloo_group(Members.of(None), 20.0).options._timeout.total_seconds()
 
 
 def test_once_connected_ranks_wait_longer_than_for_connecting(pool):
@@ -47,7 +49,7 @@ def was_connected_when_others_went_on() -> bool:
     if dist.get_rank() == 1:
         dist.ProcessGroupGloo = connect_slowly
     try:
-        group = make_gloo_group(dist.group.WORLD, 20.0)
+        group = make_gloo_group(Members.of(None), 20.0)
     finally:
         dist.ProcessGroupGloo = gloo
     was_connected = store.check(["rank 1 is connected"])
@@ -69,13 +71,13 @@ def connect_without(missing: int, patience_s: float, comes: bool) -> tuple[str, 
     watch = logging.Handler()
     watch.emit = lambda record: (said.append(record.getMessage()), store.set(f"seen {dist.get_rank()}", ""))
     logging.getLogger("headway").addHandler(watch)
-    before, groups.patience_of, groups.FIRST_LOG_S = groups.patience_of, lambda _: patience_s, 0.2
+    groups.FIRST_LOG_S = 0.2
     try:
-        make_gloo_group(dist.group.WORLD, 20.0)
+        make_gloo_group(replace(Members.of(None), connecting_s=patience_s), 20.0)
     except PeerLost as error:
         return str(error), list(error.ranks), said
     finally:
-        groups.patience_of, groups.FIRST_LOG_S = before, 10.0
+        groups.FIRST_LOG_S = 10.0
         logging.getLogger("headway").removeHandler(watch)
         store.set(f"seen {dist.get_rank()}", "")
     return "connected", [], said
@@ -102,18 +104,15 @@ def test_ranks_that_cannot_connect_say_why(monkeypatch):
     def refuse(*_: object) -> None:
         raise RuntimeError("connection refused")
 
-    parent = dist.distributed_c10d.GroupMember
-    monkeypatch.setattr(groups, "patience_of", lambda _: 5.0)
     monkeypatch.setattr(dist, "ProcessGroupGloo", refuse)
-    for name, value in (("get_rank", 0), ("get_world_size", 1), ("get_process_group_ranks", [4])):
-        monkeypatch.setattr(dist, name, lambda _, value=value: value)
+    members = Members(rank=0, names=(4,), store=dist.HashStore(), patience_s=5.0, connecting_s=5.0)
     with pytest.raises(HeadwayError, match="rank 4 cannot connect to all of 1 ranks: connection refused"):
-        groups._connect(dist.HashStore(), parent, 1.0)
+        make_gloo_group(members, 1.0)
 
 
 def groups_that_torch_does_not_know() -> tuple[int, int]:
     before = len(dist.distributed_c10d._world.pg_map)
-    made = [make_gloo_group(dist.group.WORLD, 20.0) for _ in range(2)]
+    made = [make_gloo_group(Members.of(None), 20.0) for _ in range(2)]
     for group in made:
         group.barrier().wait()
     return before, len(dist.distributed_c10d._world.pg_map)
@@ -127,7 +126,7 @@ def test_they_do_not_keep_the_server_of_the_store_alive():
     """A script that destroys its process group may start a server on the same port again."""
     server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     port, store = server.port, dist.PrefixStore("a", dist.PrefixStore("b", server))
-    kept = _without_server(store)
+    kept = without_server(store)
     kept.set("key", "value")
     assert store.get("key") == b"value"
     del server, store

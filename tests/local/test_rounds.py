@@ -30,7 +30,9 @@ def follow(local_steps: int, delay: int) -> bool:
     twin = copy.deepcopy(model)  # wrap has made it that of rank 0
     train(model, optimizer, range(11))
     common, own = expected(twin, dist.get_world_size(), 11, local_steps, delay)
-    fits = torch.allclose(optimizer._rounds.common, common, atol=1e-6) and torch.allclose(flat(model), own, atol=1e-6)
+    fits = torch.allclose(optimizer._rounds.state.common, common, atol=1e-6) and torch.allclose(
+        flat(model), own, atol=1e-6
+    )
     optimizer.close()
     return fits
 
@@ -63,8 +65,8 @@ def common_models(exchange: str, overlap: int) -> tuple[bool, bool, bool]:
     config = Fixed(exchange=exchange, ratio=0.1, link=LINK, timeout_s=20.0)
     optimizer = wrapped(model, 2, config=config, overlap=overlap)
     start = flat(model)
-    train(model, optimizer, range(13), after=lambda _: seen.append(same_on_all(optimizer._rounds.common)))
-    has_moved = not torch.equal(optimizer._rounds.common, start)
+    train(model, optimizer, range(13), after=lambda _: seen.append(same_on_all(optimizer._rounds.state.common)))
+    has_moved = not torch.equal(optimizer._rounds.state.common, start)
     optimizer.average_()
     ends_equal = same_on_all(flat(model))
     optimizer.close()
@@ -83,10 +85,10 @@ def conserve() -> bool:
     train(model, optimizer, range(2))
     rounds = optimizer._rounds
     kept = optimizer._averaging.averager.memories.residual.double()
-    total = rounds._moved.double().clone()
+    total = rounds.state.moved.double().clone()
     dist.all_reduce(total)
     dist.all_reduce(kept)
-    arrived = (start - rounds.common.double()) * dist.get_world_size()
+    arrived = (start - rounds.state.common.double()) * dist.get_world_size()
     optimizer.close()
     return torch.allclose(total, arrived + kept, atol=1e-6) and bool(kept.abs().sum() > 0)
 
@@ -100,17 +102,19 @@ def overflow(overlap: int) -> bool:
     model = network(norm=True)
     optimizer = wrapped(model, 2, overlap=overlap)
     train(model, optimizer, range(5))  # the second average has been applied, and the third exchange is yet to begin
-    common = optimizer._rounds.common.clone()
+    common = optimizer._rounds.state.common.clone()
     if dist.get_rank() == 1:
         with torch.no_grad():
             model[0].weight.fill_(math.nan)
             model[1].running_mean.fill_(math.nan)
     train(model, optimizer, range(5, 6 + overlap))
-    was_skipped = torch.equal(optimizer._rounds.common, common)
+    was_skipped = torch.equal(optimizer._rounds.state.common, common)
     is_finite = bool(flat(model).isfinite().all())
-    will_send_all = torch.allclose(optimizer._rounds._base, common, atol=1e-6)  # what finite ranks have moved since
+    will_send_all = torch.allclose(
+        optimizer._rounds.state.base, common, atol=1e-6
+    )  # what finite ranks have moved since
     train(model, optimizer, range(6 + overlap, 12))
-    has_moved = not torch.equal(optimizer._rounds.common, common)
+    has_moved = not torch.equal(optimizer._rounds.state.common, common)
     is_sound = all(bool(tensor.isfinite().all()) for tensor in model.state_dict().values())
     if dist.get_rank() == 2:
         with torch.no_grad():
@@ -152,16 +156,16 @@ def half() -> bool:
     optimizer = wrapped(model, 2)
     for group in optimizer.param_groups:
         group["lr"] = 0.0
-    start = optimizer._rounds.common.clone()
+    start = optimizer._rounds.state.common.clone()
     for _ in range(6):
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
         optimizer.step()
-    still = torch.equal(optimizer._rounds.common, start)
-    optimizer._rounds.common.add_(1e-4)  # less than bfloat16 can tell apart
-    before = optimizer._rounds.common.clone()
+    still = torch.equal(optimizer._rounds.state.common, start)
+    optimizer._rounds.state.common.add_(1e-4)  # less than bfloat16 can tell apart
+    before = optimizer._rounds.state.common.clone()
     for _ in range(4):
         optimizer.step()
-    unmoved = torch.allclose(optimizer._rounds.common, before, atol=1e-7)
+    unmoved = torch.allclose(optimizer._rounds.state.common, before, atol=1e-7)
     optimizer.close()
     return still and unmoved

@@ -94,7 +94,7 @@ def look() -> bool:
         train(model, optimizer, range(4))
         own, mean = flat(model), model[1].running_mean.clone()
         with optimizer.averaged():
-            is_common = torch.equal(flat(model), optimizer._rounds.common) and same_on_all(flat(model))
+            is_common = torch.equal(flat(model), optimizer._rounds.state.common) and same_on_all(flat(model))
             is_common &= same_on_all(model[1].running_mean)
         is_back = torch.equal(flat(model), own) and not same_on_all(own)
         is_back &= torch.equal(model[1].running_mean, mean) and not same_on_all(mean)
@@ -167,7 +167,7 @@ def presets() -> bool:
         before = flat(model)
         train(model, optimizer, range(1, 2))
         rounds = optimizer._rounds
-        difference = rounds._velocity  # after the first round v = D
+        difference = rounds.state.velocity  # after the first round v = D
         is_nesterov = torch.allclose(flat(model), start - 0.7 * (1 + 0.9) * difference, atol=1e-6)
         has_moved = not torch.equal(before, start)
     model = network()

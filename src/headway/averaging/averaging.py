@@ -12,11 +12,12 @@ from torch import Tensor
 
 from headway.averaging import checkpoint
 from headway.averaging.statistics import Statistics
-from headway.collectives import Executor
+from headway.collectives import Executor, Members
 from headway.exchange import (
     BUFFERS_EVERY,
     Averager,
     BufferAverager,
+    CostModel,
     Engine,
     ExchangeRecord,
     ExecutorChannel,
@@ -44,19 +45,23 @@ class Averaging:
         momentum: The momentum that an optimizer has handed over, if one has.
         may_skip_parameters: Whether a step may leave parameters unused.
         paces: How often ranks may talk, with local steps: see `headway.tuner.Pace`.
+        before: What averaged the same run before ranks were lost: its totals, records and decisions are carried on.
+        costs: What is known of network and machine, which is not measured then; on all ranks or none.
     """
 
     def __init__(
         self,
         config: Fixed | Adaptive,
         *,
-        group: dist.ProcessGroup | None = None,
+        group: dist.ProcessGroup | Members | None = None,
         same_everywhere: Sequence[object] = (),
         find_buffers: Callable[[], Mapping[str, Tensor]] = dict,
         buffers_every: int = BUFFERS_EVERY,
         momentum: Momentum | None = None,
         may_skip_parameters: bool = False,
         paces: Sequence[Pace] | None = None,
+        before: Averaging | None = None,
+        costs: CostModel | None = None,
     ) -> None:
         self.config = config
         self.executor = Executor(group, timeout_s=config.timeout_s, debug=config.debug)
@@ -66,8 +71,17 @@ class Averaging:
         log, trouble = self._open_log()
         buffers = [(name, buffer.numel(), str(buffer.dtype)) for name, buffer in find_buffers().items()]
         self._check_agreement(trouble, [buffers, may_skip_parameters, momentum, paces, *same_everywhere])
-        self._history = History()
-        self.loop = make_loop(config, self.executor, group, log, is_corrected=momentum is not None, paces=paces)
+        self._history: History = History() if before is None else before._history
+        self._decisions_before = () if before is None else before.decisions
+        self.loop = make_loop(
+            config,
+            self.executor,
+            group,
+            log,
+            is_corrected=momentum is not None,
+            paces=paces,
+            costs=costs,
+        )
         channel = ExecutorChannel(self.executor, self.loop.current.costs)
         self.buffers = BufferAverager(find_buffers, channel, buffers_every)
         self.averager = Averager(
@@ -94,7 +108,7 @@ class Averaging:
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """The latest decisions about the plan, oldest first."""
-        return self.loop.decisions
+        return (*self._decisions_before, *self.loop.decisions)
 
     @property
     def records(self) -> tuple[ExchangeRecord, ...]:

@@ -4,6 +4,7 @@ from headway.collectives.catalogue import ALGORITHMS, AUTO, NATIVE, build, build
 from headway.collectives.control_round import RankReports, pings_worth_sending
 from headway.collectives.costs import CriticalPath, critical_path, shared_payloads
 from headway.collectives.executor import Executor
+from headway.collectives.members import Members
 from headway.collectives.neighbours import neighbour_exchange
 from headway.collectives.schedule import Collective, Round, Schedule, Transfer, make_schedule
 from headway.collectives.verification import ScheduleError, verify
@@ -15,6 +16,7 @@ __all__ = [
     "Collective",
     "CriticalPath",
     "Executor",
+    "Members",
     "RankReports",
     "Round",
     "Schedule",

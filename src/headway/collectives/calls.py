@@ -17,6 +17,7 @@ from torch import Tensor
 from headway.collectives.ends import CLOSING_S, CUTTING_S, register, unregister
 from headway.collectives.groups import OwnGroups, all_gather, make_gloo_group, wait_for
 from headway.collectives.heartbeats import Heartbeats
+from headway.collectives.members import Members
 from headway.collectives.watch import Call, Watch
 from headway.collectives.wire import FOREVER_S, BrokenWire, Wire, as_broken_wire
 from headway.errors import HeadwayError, MismatchError, PeerLost
@@ -29,7 +30,7 @@ class Calls:
     """Process groups and wire of an executor, and the calls made on them, one at a time.
 
     Args:
-        group: The ranks that take part; all by default.
+        members: The ranks that take part.
         timeout_s: How long a rank may be silent before it counts as lost.
         debug: Whether ranks compare what they are about to do; None leaves it to ``HEADWAY_DEBUG``.
         cpu_only: Whether to make no process group for devices.
@@ -39,36 +40,27 @@ class Calls:
 
     def __init__(
         self,
-        group: dist.ProcessGroup | None,
+        members: Members,
         *,
         timeout_s: float,
         debug: bool | None,
         cpu_only: bool,
         beside: Calls | None = None,
     ) -> None:
-        if not dist.is_initialized():
-            raise ValueError("there is no process group: call torch.distributed.init_process_group first")
         if not 0 < timeout_s < _MAX_TIMEOUT_S:
             raise ValueError(f"timeout_s is {timeout_s}, but a deadline must lie ahead: give seconds above 0")
-        self.rank = dist.get_rank(group)
-        if self.rank < 0:
-            raise ValueError("this process is not in the group: make the executor on its ranks only")
-        parent = group or dist.group.WORLD
-        assert parent is not None
-        self.num_ranks = dist.get_world_size(group)
+        self.rank, self.num_ranks = members.rank, members.num_ranks
         self.others = frozenset(range(self.num_ranks)) - {self.rank}
         self._timeout_s = timeout_s
-        self._global_ranks = dist.get_process_group_ranks(parent)
-        self._groups: OwnGroups | None = OwnGroups(parent, timeout_s, cpu_only=cpu_only)
-        self.patience_s = self._groups.patience_s
+        self._names = members.names
+        self._groups: OwnGroups | None = OwnGroups(members, timeout_s, cpu_only=cpu_only)
+        self.patience_s = members.patience_s
         self.wire = Wire(self._groups.cpu, self.patience_s if beside is None else FOREVER_S)
         self._owns_heartbeats = beside is None
         self._heartbeats: Heartbeats = (
-            Heartbeats.on(make_gloo_group(parent, timeout_s)) if beside is None else beside._heartbeats
+            Heartbeats.on(make_gloo_group(members, timeout_s)) if beside is None else beside._heartbeats
         )
-        self._watch = Watch(
-            self.wire, self._heartbeats, timeout_s, self._global_ranks, is_quiet=not self._owns_heartbeats
-        )
+        self._watch = Watch(self.wire, self._heartbeats, timeout_s, self._names, is_quiet=not self._owns_heartbeats)
         self._num_calls = 0
         self._is_calling = False
         self._broken: HeadwayError | None = None
@@ -202,7 +194,7 @@ class Calls:
                 raise self._broken from error  # this rank itself has cut the call off
             missing = self._watch.find_missing(broken, call.waited_for())
             after_s = self.wire.patience_s if broken.timed_out else self._watch.silent_for_s
-            self._broken = PeerLost([self._global_ranks[rank] for rank in missing], call.what, after_s)
+            self._broken = PeerLost([self._names[rank] for rank in missing], call.what, after_s)
             raise self._broken from error
         finally:
             self._watch.end()

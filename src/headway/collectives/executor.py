@@ -16,6 +16,7 @@ from headway.collectives.control_round import ControlRound, Decide, RankReports,
 from headway.collectives.groups import all_gather
 from headway.collectives.lane_cache import LaneCache
 from headway.collectives.lanes import Lane
+from headway.collectives.members import Members
 from headway.collectives.neighbours import neighbour_exchange
 from headway.collectives.schedule import Collective, Schedule
 
@@ -51,7 +52,7 @@ class Executor:
 
     def __init__(
         self,
-        group: dist.ProcessGroup | None = None,
+        group: dist.ProcessGroup | Members | None = None,
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         debug: bool | None = None,
@@ -62,7 +63,7 @@ class Executor:
         if scratch_bytes < 0:
             raise ValueError(f"scratch_bytes is {scratch_bytes}, but must be 0 or more")
         self._calls: Calls = Calls(
-            group,
+            group if isinstance(group, Members) else Members.of(group),
             timeout_s=timeout_s,
             debug=debug,
             cpu_only=cpu_only,

@@ -18,7 +18,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -77,7 +77,7 @@ class Watch:
     """
 
     def __init__(
-        self, wire: Wire, heartbeats: Heartbeats, timeout_s: float, names: list[int], *, is_quiet: bool = False
+        self, wire: Wire, heartbeats: Heartbeats, timeout_s: float, names: Sequence[int], *, is_quiet: bool = False
     ) -> None:
         self._wire = wire
         self._heartbeats = heartbeats

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from headway.collectives import Executor
 from headway.collectives.ends import CLOSING_S, CUTTING_S, register, unregister
 from headway.collectives.groups import OwnGroups, wait_for
+from headway.collectives.members import Members
 from headway.gossip.inbox import MessageWire
 
 _LATE = 3
@@ -30,10 +31,9 @@ class Connections:
         self.all_ranks_timeout_s = _LATE * timeout_s
         self.executor = Executor(group, timeout_s=self.all_ranks_timeout_s, debug=False, scratch_bytes=0, cpu_only=True)
         self.rank, self.num_ranks = self.executor.rank, self.executor.num_ranks
-        parent = group or dist.group.WORLD
-        assert parent is not None
+        members = Members.of(group)
         self._groups: list[OwnGroups] | None = [
-            OwnGroups(parent, self.all_ranks_timeout_s, cpu_only=True) for _ in range(2)
+            OwnGroups(members, self.all_ranks_timeout_s, cpu_only=True) for _ in range(2)
         ]
         self.wire, self.note_wire = (MessageWire(each.cpu, self.rank, self.num_ranks) for each in self._groups)
         register(self)

@@ -10,18 +10,17 @@ from torch.optim import Optimizer
 
 from headway.local.rounds import Rounds
 from headway.replica import copied
-from headway.tuner import Pace
 
 FORMAT = 1
 
 
-def save(rounds: Rounds, num_steps: int) -> dict[str, Any]:
+def save(rounds: Rounds) -> dict[str, Any]:
     """Return models, residuals and counters, as copies."""
-    return {"format": FORMAT, "num_steps": num_steps, **copied(rounds.state())}
+    return {"format": FORMAT, **copied(rounds.as_data())}
 
 
-def load(rounds: Rounds, state_dict: Mapping[str, Any], inner: Optimizer) -> int:
-    """Continue from a state; return the number of steps. If that of any rank does not fit, all raise `ValueError`."""
+def load(rounds: Rounds, state_dict: Mapping[str, Any], inner: Optimizer) -> None:
+    """Continue from a state. If that of any rank does not fit, all raise `ValueError`."""
     rounds.averaging.engine.drain()
     try:
         reason = _misfit(rounds, state_dict, inner)
@@ -38,15 +37,18 @@ def load(rounds: Rounds, state_dict: Mapping[str, Any], inner: Optimizer) -> int
     rounds.averaging.load_state_dict(state["averaging"], rounds.sizes, strict=True)
     rounds.load(state)
     inner.load_state_dict(state_dict["optimizer"])
-    return num_steps
 
 
 def _misfit(rounds: Rounds, state_dict: Any, inner: Optimizer) -> str | None:
     """Return why a state cannot be loaded; None if it can, as far as this rank sees."""
     state = state_dict.get("local") if isinstance(state_dict, Mapping) else None
-    if not isinstance(state, Mapping) or state.get("format") != FORMAT or "optimizer" not in state_dict:
+    if (
+        not isinstance(state, Mapping)
+        or state.get("format") != FORMAT
+        or not {"averaging", "model"} <= state.keys()
+        or "optimizer" not in state_dict
+    ):
         return "this is no state of a local optimizer of this version: load what its state_dict returned"
-    _ = Pace(*state["pace"]), int(state["num_since"]), int(state["num_steps"]), state["averaging"]
     saved = [len(group["params"]) for group in state_dict["optimizer"]["param_groups"]]
     own = [len(group["params"]) for group in inner.param_groups]
     if saved != own:

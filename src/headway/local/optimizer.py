@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from headway.averaging import Averaging, Handle, Statistics
 from headway.collectives.ends import closing_deadline
 from headway.exchange import BucketLayout
 from headway.local import checkpoint
+from headway.local.regrouping import Regrouping
 from headway.local.rounds import Rounds
 from headway.local.settings import LocalSettings
 from headway.local.staged_buffers import StagedBuffers
@@ -31,9 +33,10 @@ class LocalOptimizer(WrappedOptimizer, Handle):
         layout: BucketLayout,
         buffers: StagedBuffers,
         settings: LocalSettings,
+        regrouping: Regrouping | None = None,
+        unmoved: Sequence[Tensor] = (),
     ) -> None:
         super().__init__(inner)
-        self._averaging = averaging
         self._rounds = Rounds(
             averaging,
             parameters,
@@ -42,10 +45,27 @@ class LocalOptimizer(WrappedOptimizer, Handle):
             settings.outer,
             settings.residual_decay,
             forget=self.drop_nonfinite,
+            regrouping=regrouping,
+            unmoved=unmoved,
         )
-        self._num_steps = self._num_before = 0
+        self._may_regroup = regrouping is not None
+        self._num_before = 0
         self._is_evaluating = False
         self._is_closed = False
+
+    @property
+    def _averaging(self) -> Averaging:  # type: ignore[override]  # it changes with the ranks that take part
+        return self._rounds.averaging
+
+    @property
+    def _takes_part(self) -> bool:
+        """Whether there are other ranks, or some may come."""
+        return self._averaging.num_ranks > 1 or self._may_regroup
+
+    def join(self) -> None:
+        """Take over what the others have in common, where this rank was away; called by `wrap`."""
+        self._rounds.join()
+        self._num_before = self.num_steps
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -55,9 +75,10 @@ class LocalOptimizer(WrappedOptimizer, Handle):
         """
         self._check_usable("step")
         loss = self.step_inner(closure)
-        self._num_steps += 1
-        if self._averaging.num_ranks > 1:
+        if self._takes_part:
             self._rounds.advance()
+        else:
+            self._rounds.state.num_steps += 1
         return loss
 
     @torch.no_grad()
@@ -67,7 +88,7 @@ class LocalOptimizer(WrappedOptimizer, Handle):
         Costs a dense all-reduce; at the end of training, or before the model is saved for others.
         """
         self._check_usable("average_")
-        if self._averaging.num_ranks > 1:
+        if self._takes_part:
             self._rounds.average()
 
     @contextmanager
@@ -80,7 +101,7 @@ class LocalOptimizer(WrappedOptimizer, Handle):
         self._check_usable("averaged")
         self._is_evaluating = True
         try:
-            with self._rounds.in_common() if self._averaging.num_ranks > 1 else nullcontext():
+            with self._rounds.in_common() if self._takes_part else nullcontext():
                 yield
         finally:
             self._is_evaluating = False
@@ -93,8 +114,13 @@ class LocalOptimizer(WrappedOptimizer, Handle):
 
     @property
     def num_steps(self) -> int:
-        """How many steps this rank has taken."""
-        return self._num_steps
+        """How many steps were taken: by this rank or, where others went on without it, by them."""
+        return self._rounds.state.num_steps
+
+    @property
+    def num_ranks(self) -> int:
+        """How many ranks take part now."""
+        return self._averaging.num_ranks
 
     @property
     def agreement(self) -> float:
@@ -108,13 +134,13 @@ class LocalOptimizer(WrappedOptimizer, Handle):
         """Return the totals of all exchanges so far; ``step`` counts steps, and so do ``dense_bytes``."""
         totals = self._averaging.statistics()
         num_exchanges = sum(each.num_exchanges for each in totals.exchanges.values())
-        per_exchange = (self._num_steps - self._num_before) / num_exchanges if num_exchanges else 1.0
-        return replace(totals, step=self._num_steps, steps_per_exchange=per_exchange)
+        per_exchange = (self.num_steps - self._num_before) / num_exchanges if num_exchanges else 1.0
+        return replace(totals, step=self.num_steps, steps_per_exchange=per_exchange)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the inner optimizer and that of the rounds; on every rank, after the same step."""
         self._check_usable("state_dict")
-        return {"optimizer": self.inner.state_dict(), "local": checkpoint.save(self._rounds, self._num_steps)}
+        return {"optimizer": self.inner.state_dict(), "local": checkpoint.save(self._rounds)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from a state of the same rank, model included. All ranks call it; one that does not fit is refused.
@@ -123,7 +149,8 @@ class LocalOptimizer(WrappedOptimizer, Handle):
             ValueError: The state of some rank does not fit; no rank has loaded anything then.
         """
         self._check_usable("load_state_dict")
-        self._num_steps = self._num_before = checkpoint.load(self._rounds, state_dict, self.inner)
+        checkpoint.load(self._rounds, state_dict, self.inner)
+        self._num_before = self.num_steps
         self.share_with_inner()
 
     def abandon(self) -> None:

@@ -14,21 +14,39 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from headway.averaging import Averaging
-from headway.exchange import Bucket, BucketLayout
+from headway.errors import HeadwayError, PeerLost
+from headway.exchange import Bucket, BucketLayout, Memories
 from headway.local.outer import Outer
+from headway.local.regrouping import GuestsWaiting, Regrouping
+from headway.local.round_state import NEW, RoundState
 from headway.local.staged_buffers import StagedBuffers
-from headway.replica import FlatView
+from headway.replica import FlatView, make_equal
 from headway.tuner import Pace
 
 _logger = logging.getLogger("headway")
+
+
+class _InCommon(NamedTuple):
+    """Copies of what all ranks have in common between rounds."""
+
+    model: Tensor
+    velocity: Tensor | None
+    buffers: dict[str, Tensor]
+    unmoved: list[Tensor]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of it."""
+        velocity = [] if self.velocity is None else [self.velocity]
+        return [self.model, *velocity, *self.buffers.values(), *self.unmoved]
 
 
 class Rounds:
@@ -45,6 +63,8 @@ class Rounds:
         outer: The outer optimizer.
         residual_decay: What of the residual is kept from round to round.
         forget: Drops what made this rank's model Inf or NaN, such as a velocity.
+        regrouping: Makes a new averaging if ranks are lost; None to raise `PeerLost` then.
+        unmoved: Tensors of the model that training does not average, for ranks that were away.
     """
 
     def __init__(
@@ -56,6 +76,8 @@ class Rounds:
         outer: Outer,
         residual_decay: float,
         forget: Callable[[], None],
+        regrouping: Regrouping | None = None,
+        unmoved: Sequence[Tensor] = (),
     ) -> None:
         self.averaging = averaging
         self._parameters = parameters
@@ -64,18 +86,9 @@ class Rounds:
         self._outer = outer
         self._residual_decay = residual_decay
         self._forget = forget
-        self.common = parameters.new()
-        """The model that all ranks have in common, after the last round that was applied."""
-        self._velocity = torch.zeros_like(self.common) if outer.has_momentum else None
-        self._base = self.common.clone()
-        """Where the steps began that the next exchange will send; the model as it was then."""
-        self._moved = torch.empty_like(self.common)
-        """What this rank has moved before the exchange under way."""
-        self._difference: Tensor | None = None
-        """The exchange under way: what was moved, and in the end the average over ranks."""
-        self._pace = Pace.of(averaging.plan)
-        self._num_since = 0
-        """Steps since the last exchange began."""
+        self._regrouping = regrouping
+        self._unmoved = unmoved
+        self.state = RoundState.at_start(parameters.new(), Pace.of(averaging.plan), has_velocity=outer.has_momentum)
         self._own_s: list[float] = []
         self._left_at: float | None = None
         self.agreement = math.nan
@@ -89,15 +102,16 @@ class Rounds:
     @torch.no_grad()
     def advance(self) -> None:
         """Take in that a local step is done: apply the average that is due, and begin an exchange if one is due."""
+        self.state.num_steps += 1
         now = time.perf_counter()
         if self._left_at is not None:
             self._own_s.append(now - self._left_at)
-        self._num_since += 1
-        if self._difference is not None and self._num_since >= self._pace.delay:
+        self.state.num_since += 1
+        if self.state.difference is not None and self.state.num_since >= self.state.pace.delay:
             self._apply()
-        if self._difference is None and self._num_since >= self._pace.local_steps:
+        if self.state.difference is None and self.state.num_since >= self.state.pace.local_steps:
             self._begin()
-            if self._pace.delay == 0:
+            if self.state.pace.delay == 0:
                 self._apply()
         self._left_at = time.perf_counter()
 
@@ -105,7 +119,7 @@ class Rounds:
     def in_common(self) -> Iterator[None]:
         """Put the common model in place inside the block, with the buffers that all ranks have in common."""
         own = self._parameters.new()
-        self._parameters.write(self.common)
+        self._parameters.write(self.state.common)
         try:
             with self._buffers.in_common():
                 yield
@@ -115,81 +129,72 @@ class Rounds:
     @torch.no_grad()
     def average(self) -> None:
         """Apply what all ranks have moved and kept back, whole: after it, all have the common model."""
-        if self._difference is not None:
+        if self.state.difference is not None:
             self._apply()
-        executor, memories = self.averaging.executor, self.averaging.averager.memories
-        rest = self._base - self._parameters.new()
-        if not bool(rest.isfinite().all()):
+        if not bool(self._parameters.new().isfinite().all()):
             self._start_again()
-            rest.zero_()
-        if memories is not None and memories.residual is not None:
-            rest += memories.residual
-            memories.forget()
-        executor.all_reduce(rest).div_(executor.num_ranks)
-        self._buffers.stage()
-        self.averaging.average_buffers()
+        rest = self._sum_of_all()
+        while rest is None:
+            rest = self._sum_of_all()
+        if self.averaging.averager.memories is not None:
+            self.averaging.averager.memories.forget()
         self._buffers.apply(is_late=False)
-        self._outer.apply(self.common, rest, self._velocity)
-        self._write(self.common)
-        self._num_since = 0
+        self._take(rest.div_(self.averaging.num_ranks))
+        self._write(self.state.common)
+        self.state.num_since = 0
 
-    def state(self) -> dict[str, Any]:
+    def _sum_of_all(self) -> Tensor | None:
+        """Return the sum of what ranks have moved and kept back, and average the buffers; None if ranks were lost."""
+        rest = self.state.base - self._parameters.new()
+        if self._residual is not None:
+            rest += self._residual
+        try:
+            self.averaging.executor.all_reduce(rest)
+            self._buffers.stage()
+            self.averaging.average_buffers()
+        except PeerLost as error:
+            self._go_on_after(error)
+            return None
+        return rest
+
+    def as_data(self) -> dict[str, Any]:
         """Return all that the next steps depend on, once the exchange under way is over; on every rank."""
-        averaging = self.averaging.state_dict()
+        if self.state.difference is not None:
+            self._finish_exchange()
         return {
-            "averaging": averaging,
-            "common": self.common,
-            "velocity": self._velocity,
-            "base": self._base,
-            "moved": self._moved if self._difference is not None else None,
-            "difference": self._difference,
+            "averaging": self.averaging.state_dict(),
+            **self.state.as_data(),
             "model": self._parameters.new(),
-            "pace": list(self._pace),
-            "num_since": self._num_since,
             "buffers": self._buffers.state(),
         }
 
-    def misfit(self, state: Mapping[str, Any]) -> str | None:
-        """Return why a state does not fit this rank; None if it does."""
-        numel = self.common.numel()
-        for name in ("common", "base", "model", "velocity", "moved", "difference"):
-            flat = state[name]
-            if flat is None and name in ("moved", "difference"):
-                continue
-            if (flat is None) != (name == "velocity" and self._velocity is None):
-                return f"the state was made with another outer optimizer, or is damaged: {name!r}"
-            if flat is not None and flat.numel() != numel:
-                return f"the state is of another model: {name!r} has {flat.numel():,} parameters, not {numel:,}"
-        return self._buffers.misfit(state["buffers"])
+    def misfit(self, data: Mapping[str, Any]) -> str | None:
+        """Return why what `as_data` returned does not fit this rank; None if it does."""
+        return self.state.misfit(data) or self._buffers.misfit(data["buffers"])
 
     @torch.no_grad()
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned, but for the averaging."""
-        self.common.copy_(state["common"])
-        self._base.copy_(state["base"])
-        if self._velocity is not None:
-            self._velocity.copy_(state["velocity"])
-        self._difference = None if state["difference"] is None else state["difference"].to(self.common.device)
-        if self._difference is not None:
-            self._moved.copy_(state["moved"])
-        self._pace = Pace(*state["pace"])
-        self._num_since = int(state["num_since"])
-        self._buffers.load(state["buffers"])
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Restore what `as_data` returned, but for the averaging."""
+        self.state.load(data)
+        device = self.state.common.device
+        self._buffers.load(data["buffers"])
         if self.averaging.averager.memories is not None:
-            self.averaging.averager.memories.move_to(self.common.device)
-        self._parameters.write(state["model"].to(self.common.device))
+            self.averaging.averager.memories.move_to(device)
+        self._parameters.write(data["model"].to(device))
         self._own_s, self._left_at = [], None
 
     def _begin(self) -> None:
         """Hand what this rank has moved to the engine, and go on from here."""
-        self._pace = Pace.of(self.averaging.plan)
+        self.state.pace = Pace.of(self.averaging.plan)
         model = self._parameters.new()
-        difference = torch.sub(self._base, model)
-        self._base = model
-        self._moved.copy_(difference)
-        self._difference = difference
-        self._num_since = 0
+        difference = torch.sub(self.state.base, model)
+        self.state.base = model
+        self.state.moved.copy_(difference)
+        self.state.difference = difference
+        self.state.num_since = 0
         self._buffers.stage()
+        if self._regrouping is not None:
+            self.state.residual_before = None if self._residual is None else self._residual.clone()
         was_kept = self._kept()
         own_s = _usual(self._own_s)
         self._own_s = []
@@ -202,6 +207,8 @@ class Rounds:
         )
 
         def run() -> None:
+            if self._regrouping is not None:
+                self._regrouping.check_for_guests(self.averaging)
             self.averaging.loop.observe_own_time(own_s)
             self._decay_residual()
             self.averaging.averager.take(bucket)
@@ -210,29 +217,113 @@ class Rounds:
 
     def _apply(self) -> None:
         """Wait for the average, and take it over."""
-        self.averaging.engine.drain()
-        difference, self._difference = self._difference, None
+        if not self._finish_exchange():
+            return
+        difference, self.state.difference = self.state.difference, None
         assert difference is not None
         if not bool(difference.isfinite().all()):
             self._skip_round()
             return
-        self._outer.apply(self.common, difference, self._velocity)
-        is_late = self._num_since > 0
+        self._take(difference)
+        is_late = self.state.num_since > 0
         self._buffers.apply(is_late=is_late)
-        self._write(self.common + (self._parameters.new() - self._base) if is_late else self.common)
+        self._write(self.state.common + (self._parameters.new() - self.state.base) if is_late else self.state.common)
+
+    def _take(self, average: Tensor) -> None:
+        """Move the common model."""
+        self._outer.apply(self.state.common, average, self.state.velocity)
+        self.state.num_rounds += 1
+
+    def _finish_exchange(self) -> bool:
+        """Wait for the exchange under way; return False if it has failed, and ranks have regrouped."""
+        try:
+            self.averaging.engine.drain()
+        except (PeerLost, GuestsWaiting) as error:
+            self._go_on_after(error)
+            return False
+        return True
+
+    def _go_on_after(self, error: HeadwayError) -> None:
+        """Go on with the ranks that are left, or raise the error if that is not wanted."""
+        if self._regrouping is None:
+            raise error
+        self._regrouping.regroup(self.averaging, error, self._settle)
+
+    def join(self) -> None:
+        """Take over what the other ranks have in common: this one was away, and its averaging is new."""
+        self.state.num_rounds = NEW
+        self._settle(self.averaging)
+
+    def _settle(self, averaging: Averaging) -> None:
+        """Take over an averaging of other ranks: agree on the common model, and carry over what is kept.
+
+        A rank may be a round ahead of one that lost its connections first. What was sent in a round that no rank has
+        applied is taken back; where some have, the others take the common model from one of them.
+        """
+        executor, old = averaging.executor, self.averaging
+        has_residual = self._residual is not None or self.state.residual_before is not None
+        rows = executor.all_gather(torch.tensor([self.state.num_rounds, has_residual, self.state.num_steps])).tolist()
+        all_rounds, have_residuals, all_steps = map(list, zip(*rows, strict=True))
+        latest = max(all_rounds)
+        source = all_rounds.index(latest)
+        latest_state = self._state_in_common()
+        if min(all_rounds) < latest:
+            make_equal(executor, latest_state.tensors, source)
+        place, pace = averaging.loop.place_of(vars(old.plan))
+        own = torch.tensor([old.averager.step, place, *pace])
+        step, place, *numbers = executor.broadcast(own, source).tolist()
+        # Nothing is sent from here on: all of it happens, or nothing.
+        residual = self._carry_over(latest_state, latest)
+        if residual is None and any(have_residuals):
+            residual = torch.zeros_like(self.state.common)
+        self.state.num_rounds, self.state.num_steps = latest, max(all_steps)
+        averaging.averager.resume(step, (self._layout,), Memories((self._layout,), residual), [0.0])
+        averaging.loop.resume(step, place, Pace(*numbers))
+        self.state.difference = self.state.residual_before = None
+        self.state.pace = Pace(*numbers)
+        self.state.num_since = self.state.pace.local_steps - 1  # the next step of all ranks ends with an exchange
+        self._own_s, self._left_at = [], None
+        self.averaging = averaging
+
+    def _state_in_common(self) -> _InCommon:
+        """Return copies of all that ranks have in common between rounds."""
+        return _InCommon(
+            self.state.common.clone(),
+            None if self.state.velocity is None else self.state.velocity.clone(),
+            self._buffers.common_copies(),
+            [tensor.detach().clone() for tensor in self._unmoved],
+        )
+
+    def _carry_over(self, state: _InCommon, latest: int) -> Tensor | None:
+        """Take over what ranks have in common after the latest round; return the residual to go on with."""
+        if self.state.num_rounds == latest:
+            if self.state.difference is None:
+                return self._residual
+            self.state.base.add_(self.state.moved)
+            return self.state.residual_before
+        self.state.common, self.state.velocity = state.model, state.velocity
+        self._buffers.take_over(state.buffers)
+        if self.state.num_rounds != NEW:
+            self._write(self.state.common + (self._parameters.new() - self.state.base))
+            return self._residual
+        for tensor, value in zip(self._unmoved, state.unmoved, strict=True):
+            tensor.detach().copy_(value)
+        self._buffers.start_again()
+        self._write(self.state.common)
+        return None
 
     def _write(self, model: Tensor) -> None:
         """Put a model in place whose steps since the last exchange start from the common one."""
         self._parameters.write(model)
         if self._parameters.is_exact:
-            self._base.copy_(self.common)
+            self.state.base.copy_(self.state.common)
         else:  # 16-bit parameters round what they are given: that is no step of this rank
-            self._base.copy_(self.common - (model - self._parameters.new()))
+            self.state.base.copy_(self.state.common - (model - self._parameters.new()))
 
     def _skip_round(self) -> None:
         """Leave the common model as it is, because some rank's is not finite: that rank starts again from it."""
         if bool(self._parameters.new().isfinite().all()):
-            self._base.add_(self._moved)
+            self.state.base.add_(self.state.moved)
             return
         self._start_again()
 
@@ -241,12 +332,12 @@ class Rounds:
         _logger.warning("this rank's model has Inf or NaN: it goes on from the common model")
         self._forget()
         self._buffers.start_again()
-        self._write(self.common)
+        self._write(self.state.common)
 
     def _kept(self) -> float:
         """Return <d, residual> before the exchange."""
         residual = self._residual
-        return 0.0 if residual is None else float(torch.dot(self._moved, residual)) * self._residual_decay
+        return 0.0 if residual is None else float(torch.dot(self.state.moved, residual)) * self._residual_decay
 
     def _decay_residual(self) -> None:
         memories = self.averaging.averager.memories
@@ -255,7 +346,7 @@ class Rounds:
 
     def _tell_agreement(self, average: Tensor, was_kept: float) -> None:
         """Tell how much of what this rank has moved all ranks agree on, where it was sent."""
-        moved, residual = self._moved, self._residual
+        moved, residual = self.state.moved, self._residual
         is_kept = 0.0 if residual is None else float(torch.dot(moved, residual))
         sent = was_kept + float(torch.dot(moved, moved)) - is_kept
         agreed = float(torch.dot(moved, average))

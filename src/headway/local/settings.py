@@ -22,6 +22,7 @@ class LocalSettings:
     overlap: bool | int = True
     outer: Outer = field(default_factory=Plain)
     residual_decay: float = 1.0
+    on_loss: Literal["raise", "continue"] = "raise"
 
     def __post_init__(self) -> None:
         steps = self.steps
@@ -38,6 +39,8 @@ class LocalSettings:
             raise ValueError(f"outer is {self.outer!r}, but must be headway.local.Plain() or Nesterov()")
         if not (isinstance(self.residual_decay, (int, float)) and 0 < self.residual_decay <= 1):
             raise ValueError(f"residual_decay is {self.residual_decay!r}, but must be above 0 and at most 1")
+        if self.on_loss not in ("raise", "continue"):
+            raise ValueError(f"on_loss is {self.on_loss!r}, but must be 'raise' or 'continue'")
         if self.outer.has_momentum and not self.sends_all:
             raise ValueError(
                 "outer momentum pushes twice what error feedback sends late: use it with "

@@ -53,6 +53,14 @@ class StagedBuffers:
             self.copies[name].copy_(buffer)
             self._common[name].copy_(buffer)
 
+    def common_copies(self) -> dict[str, Tensor]:
+        """Return copies of what all ranks have in common."""
+        return {name: copy.clone() for name, copy in self._common.items()}
+
+    def take_over(self, common: Mapping[str, Tensor]) -> None:
+        """Take what other ranks have in common."""
+        self._common = dict(common)
+
     def start_again(self) -> None:
         """Go back to what all ranks have in common."""
         self._write([(buffer, self._common[name]) for name, buffer in self._found()])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -55,12 +55,12 @@ def check_agreement(executor: Executor, what: str, number: int) -> None:
         raise ValueError(f"ranks {others} have another {what} than rank 0: give the same to all")
 
 
-def make_equal(executor: Executor, tensors: list[Tensor]) -> None:
-    """Copy the tensors of rank 0 to all ranks, and check that the same bits have arrived."""
+def make_equal(executor: Executor, tensors: Sequence[Tensor], source: int = 0) -> None:
+    """Copy the tensors of one rank to all ranks, and check that the same bits have arrived."""
     parts = [tensor.detach().cpu().contiguous().view(-1).view(torch.uint8) for tensor in tensors]
     whole = torch.cat(parts)
-    executor.broadcast(whole, 0, _BROADCAST)
+    executor.broadcast(whole, source, _BROADCAST)
     with torch.no_grad():
         for tensor, part in zip(tensors, torch.split(whole, [part.numel() for part in parts]), strict=True):
             tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
-    check_agreement(executor, "initial model", zlib.crc32(whole.numpy().tobytes()))
+    check_agreement(executor, "model", zlib.crc32(whole.numpy().tobytes()))

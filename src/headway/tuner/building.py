@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch.distributed as dist
 
-from headway.collectives import Executor
+from headway.collectives import Executor, Members
 from headway.exchange import PLAIN, CostModel, Plan, measure_speeds
 from headway.network import Calibration, Link, calibrate
 from headway.tuner.adaptive import AdaptiveChooser
@@ -26,11 +26,12 @@ _UNKNOWN_LINK = Link(latency_s=0.0, bandwidth_bps=1e11)
 def make_loop(
     config: Fixed | Adaptive,
     executor: Executor,
-    group: dist.ProcessGroup | None = None,
+    group: dist.ProcessGroup | Members | None = None,
     log: DecisionLog | None = None,
     *,
     is_corrected: bool = False,
     paces: Sequence[Pace] | None = None,
+    costs: CostModel | None = None,
 ) -> ControlLoop:
     """Measure network and machine as far as needed, and return the control loop. All ranks call it.
 
@@ -42,10 +43,12 @@ def make_loop(
         is_corrected: Whether momentum is corrected.
         paces: How often ranks may talk, with local steps; if there are several, one is chosen live, also for a fixed
             exchange. None for a hook.
+        costs: What an earlier loop of these ranks, and perhaps of others, has measured: nothing is measured then. On
+            all ranks or none.
     """
     given_link = config.link if isinstance(config, Fixed) else None
     is_followed = executor.num_ranks > 1 and config.interval > 0 and given_link is None
-    costs = _measure_costs(config, executor)
+    costs = _measure_costs(config, executor) if costs is None else replace(costs, num_ranks=executor.num_ranks)
     first = config.plan if isinstance(config, Fixed) else PLAIN
     plans = config.plans
     if paces is not None:
