@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import warnings
 
 import pytest
 import torch
@@ -51,6 +52,23 @@ def resume(num_before: int, overlap: int, is_compressed: bool) -> bool:
     return is_same and again.num_steps == totals.step == 16 and totals.steps_per_exchange == per_exchange
 
 
+def test_a_state_has_the_whole_model_of_its_rank_and_is_readable_to_the_end(pool):
+    assert all(pool.run(load_without_model, num_ranks=2))
+
+
+def load_without_model() -> bool:
+    model = network(norm=True)
+    optimizer = wrapped(model)
+    train(model, optimizer, range(4))
+    optimizer.close()
+    state = optimizer.state_dict()
+    other = network(norm=True)
+    with wrapped(other) as again:
+        again.load_state_dict(state)
+    floats = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+    return len(floats) == 8 and all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in floats.items())
+
+
 def test_states_that_do_not_fit_are_refused_on_all_ranks(pool):
     for refused in pool.run(bad_states, num_ranks=2):
         assert "no state of a local optimizer" in refused["nothing"]
@@ -62,6 +80,7 @@ def test_states_that_do_not_fit_are_refused_on_all_ranks(pool):
         assert "outer optimizer" in refused["outer"]
         assert "groups" in refused["groups"]
         assert refused["untouched"]
+        assert ["goes on from the model as it is" in text for text in refused["warned"]] == [True]
 
 
 def bad_states() -> dict[str, object]:
@@ -92,6 +111,9 @@ def bad_states() -> dict[str, object]:
         "another step": stale,
     }
     found = {name: refusal(lambda case=case: optimizer.load_state_dict(case)) for name, case in cases.items()}
-    untouched = torch.equal(flat(model), before)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        optimizer.load_state_dict(cases["one rank"], strict=False)
+    untouched = torch.equal(flat(model), before) and optimizer.num_steps == 4
     optimizer.close()
-    return {**found, "untouched": untouched}
+    return {**found, "untouched": untouched, "warned": [str(each.message) for each in caught]}

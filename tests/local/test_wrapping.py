@@ -105,6 +105,25 @@ def look() -> bool:
 
 
 @pytest.mark.pool
+def test_a_framework_may_step_the_inner_optimizer(pool):
+    assert all(pool.run(step_outside, num_ranks=2))
+
+
+def step_outside() -> bool:
+    model, twin = network(), network()
+    optimizer, other = wrapped(model, overlap=1), wrapped(twin, overlap=1)
+    train(model, optimizer, range(7))
+    train(twin, other.inner, range(7), after=lambda _: other.after_step())
+    is_same = torch.equal(flat(model), flat(twin)) and other.num_steps == 7 and len(other.records) == 2
+    other.inner.load_state_dict(other.inner.state_dict())
+    other.after_step()
+    is_same &= other.param_groups is other.inner.param_groups
+    optimizer.close()
+    other.close()
+    return is_same and "closed" in refusal(other.after_step)
+
+
+@pytest.mark.pool
 def test_a_fixed_exchange_has_its_delay_chosen_live(pool):
     assert all(pool.run(choose_delay, num_ranks=2))
 

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from headway.local.rounds import Rounds
 from headway.replica import copied
 
-FORMAT = 1
+FORMAT = 2
 
 
 def save(rounds: Rounds) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -73,13 +74,27 @@ class LocalOptimizer(WrappedOptimizer, Handle):
 
         **Cost**: 1/H of an exchange, and what of it the next steps do not hide.
         """
-        self._check_usable("step")
+        self._check_open("step")
         loss = self.step_inner(closure)
+        self._advance()
+        return loss
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Exchange if it is time, after a step that a framework has taken with the inner optimizer; instead of `step`.
+
+        Also where a loss scaler has skipped the step: other ranks wait for this one's messages all the same.
+        """
+        self._check_open("after_step")
+        self.check_frozen()
+        self.share_with_inner()  # the framework may have loaded a state into the inner optimizer
+        self._advance()
+
+    def _advance(self) -> None:
         if self._takes_part:
             self._rounds.advance()
         else:
             self._rounds.state.num_steps += 1
-        return loss
 
     @torch.no_grad()
     def average_(self) -> None:
@@ -87,7 +102,7 @@ class LocalOptimizer(WrappedOptimizer, Handle):
 
         Costs a dense all-reduce; at the end of training, or before the model is saved for others.
         """
-        self._check_usable("average_")
+        self._check_open("average_")
         if self._takes_part:
             self._rounds.average()
 
@@ -98,7 +113,7 @@ class LocalOptimizer(WrappedOptimizer, Handle):
         It is that of the last round that was applied, and nothing is sent. Afterwards training continues as if the
         block had not been there.
         """
-        self._check_usable("averaged")
+        self._check_not_evaluating("averaged")
         self._is_evaluating = True
         try:
             with self._rounds.in_common() if self._takes_part else nullcontext():
@@ -106,9 +121,12 @@ class LocalOptimizer(WrappedOptimizer, Handle):
         finally:
             self._is_evaluating = False
 
-    def _check_usable(self, what: str) -> None:
+    def _check_not_evaluating(self, what: str) -> None:
         if self._is_evaluating:
             raise ValueError(f"{what} inside averaged(): the model holds the common one there, leave it first")
+
+    def _check_open(self, what: str) -> None:
+        self._check_not_evaluating(what)
         if self._is_closed:
             raise ValueError("this optimizer is closed: wrap the model again")
 
@@ -138,19 +156,31 @@ class LocalOptimizer(WrappedOptimizer, Handle):
         return replace(totals, step=self.num_steps, steps_per_exchange=per_exchange)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the inner optimizer and that of the rounds; on every rank, after the same step."""
-        self._check_usable("state_dict")
+        """Return the state of the inner optimizer and that of the rounds; on every rank, after the same step.
+
+        It has the parameters and floating-point buffers of this rank, too. Still readable once closed.
+        """
+        self._check_not_evaluating("state_dict")
         return {"optimizer": self.inner.state_dict(), "local": checkpoint.save(self._rounds)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any], *, strict: bool = True) -> None:
         """Continue from a state of the same rank, model included. All ranks call it; one that does not fit is refused.
+
+        Args:
+            state_dict: From `state_dict` of the same rank.
+            strict: If False, a state that does not fit gives a warning, and nothing is loaded.
 
         Raises:
             ValueError: The state of some rank does not fit; no rank has loaded anything then.
         """
-        self._check_usable("load_state_dict")
-        checkpoint.load(self._rounds, state_dict, self.inner)
-        self._num_before = self.num_steps
+        self._check_open("load_state_dict")
+        try:
+            checkpoint.load(self._rounds, state_dict, self.inner)
+            self._num_before = self.num_steps
+        except ValueError as error:
+            if strict:
+                raise
+            warnings.warn(f"{error}: training goes on from the model as it is", stacklevel=2)
         self.share_with_inner()
 
     def abandon(self) -> None:

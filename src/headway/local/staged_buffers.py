@@ -88,11 +88,17 @@ class StagedBuffers:
         return [(name, found[name]) for name, copy in self.copies.items() if _fits(found.get(name), copy)]
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """Return the copies, those from before the exchange under way, and the latest averages."""
-        return {"copies": dict(self.copies), "before": dict(self._before), "common": dict(self._common)}
+        """Return the buffers, the copies, those from before the exchange under way, and the latest averages."""
+        return {
+            "own": dict(self._found()),
+            "copies": dict(self.copies),
+            "before": dict(self._before),
+            "common": dict(self._common),
+        }
 
     def misfit(self, state: Mapping[str, Mapping[str, Tensor]]) -> str | None:
         """Return why what `state` returned does not fit; None if it does."""
+        _ = state["own"]
         for kind in ("copies", "common"):
             sizes = {name: tensor.numel() for name, tensor in state[kind].items()}
             if sizes != {name: copy.numel() for name, copy in self.copies.items()}:
@@ -105,6 +111,8 @@ class StagedBuffers:
             copy.copy_(state["copies"][name])
             self._common[name].copy_(state["common"][name])
         self._before = {name: tensor.to(self.copies[name].device) for name, tensor in state["before"].items()}
+        own = state["own"]  # without buffers that have grown or shrunk
+        self._write([(buffer, own[name]) for name, buffer in self._found() if _fits(own.get(name), buffer)])
 
 
 def _fits(buffer: Tensor | None, copy: Tensor) -> bool:

@@ -46,10 +46,14 @@ class WrappedOptimizer(Optimizer):
                 if isinstance(value, Tensor) and value.is_floating_point():
                     value.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
-    def step_inner(self, closure: Callable[[], float] | None) -> float | None:
-        """Make the local update, unless a GradScaler has found an overflow; return what the inner optimizer returns."""
+    def check_frozen(self) -> None:
+        """Raise if a parameter that all ranks have left out of their messages may move now."""
         if any(parameter.requires_grad for parameter in self._frozen):
             raise ValueError("a parameter was unfrozen after the optimizer was wrapped: wrap the optimizer again")
+
+    def step_inner(self, closure: Callable[[], float] | None) -> float | None:
+        """Make the local update, unless a GradScaler has found an overflow; return what the inner optimizer returns."""
+        self.check_frozen()
         found_inf = getattr(self, "found_inf", None)
         if found_inf is not None and float(found_inf):
             return None
