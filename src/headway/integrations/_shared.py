@@ -1,6 +1,6 @@
-"""What the adapters share: what they take from a framework, and residuals in its checkpoints.
+"""What the adapters share: what they take from a framework, and the state of each rank in its checkpoints.
 
-Residuals differ from rank to rank, so each rank writes its own file.
+Residuals differ from rank to rank, and with local steps so do models: each rank writes its own file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from torch.optim import Optimizer
 
 from headway.ddp import Adaptive, Fixed, HookState
 from headway.ddp.momentum import has_momentum, unwrap
+from headway.local import LocalOptimizer
+from headway.local.settings import LocalSettings
 
+AnyHandle = HookState | LocalOptimizer
 _logger = logging.getLogger("headway")
 
 
@@ -26,6 +29,11 @@ def check_config(config: Adaptive | Fixed | Any) -> None:
     if config is not None and not isinstance(config, (Adaptive, Fixed)):
         kind = type(config).__name__
         raise ValueError(f"config is a {kind}, but must be a headway.Adaptive(...) or headway.Fixed(...)")
+
+
+def check_local_options(options: Mapping[str, Any]) -> None:
+    """Reject now what `headway.local.wrap` would reject when training begins; None is a default."""
+    LocalSettings(**{name: value for name, value in options.items() if value is not None})
 
 
 def optimizer_to_correct(optimizers: Sequence[Optimizer], clip_limit: float | None) -> Optimizer | None:
@@ -51,21 +59,23 @@ def optimizer_to_correct(optimizers: Sequence[Optimizer], clip_limit: float | No
     return None
 
 
-def save_residuals(handle: HookState, folder: Path | str, name: str = "headway") -> None:
+def save_residuals(handle: AnyHandle, folder: Path | str, name: str = "headway") -> None:
     """Write the state of this rank into a checkpoint's folder. Every rank calls it, between steps."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     torch.save(handle.state_dict(), _file_in(folder, name))
 
 
-def load_residuals(handle: HookState, folder: Path | str, device: torch.device, name: str = "headway") -> None:
+def load_residuals(handle: AnyHandle, folder: Path | str, device: torch.device, name: str = "headway") -> None:
     """Continue from the files of `save_residuals`. Every rank calls it."""
     file = _file_in(folder, name)
     state = torch.load(file, map_location="cpu", weights_only=True) if file.exists() else None
     resume(handle, state, device)
 
 
-def resume(handle: HookState, state: Mapping[str, Any] | None, device: torch.device) -> None:
+def resume(handle: AnyHandle, state: Mapping[str, Any] | None, device: torch.device) -> None:
     """Continue from a saved state if every rank has one; otherwise all start without residuals, with a warning.
+
+    With local steps all then start from the model as it is, which is the common one of the checkpoint.
 
     Args:
         handle: Handle of this rank.
