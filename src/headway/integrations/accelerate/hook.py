@@ -1,17 +1,13 @@
-"""Headway in scripts that use Hugging Face Accelerate.
+"""Gradients averaged by Headway's hook, in the model that ``accelerator.prepare`` returns.
 
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    handle = headway.integrations.accelerate.attach(model, optimizer=optimizer)
-
-Accelerate's own ``comm_hook`` accepts a fixed list of hooks only, so `attach` takes the model that ``prepare`` returns.
+Accelerate's own ``comm_hook`` accepts a fixed list of hooks only, so `attach` takes the model itself.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.nn import Module
 from torch.optim import Optimizer
@@ -19,12 +15,6 @@ from torch.optim import Optimizer
 from headway.ddp import Adaptive, Fixed, HookState
 from headway.ddp import attach as attach_to_ddp
 from headway.ddp.model import Buffers, find_ddp
-from headway.integrations._shared import load_residuals, save_residuals
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-__all__ = ["attach", "register_for_checkpointing"]
 
 
 def attach(
@@ -62,24 +52,3 @@ def _scaler_of(model: Module) -> Any:
     kind = sys.modules["accelerate"].Accelerator
     accelerators = (each for each in gc.get_objects() if issubclass(type(each), kind))
     return next((each.scaler for each in accelerators if any(known is model for known in each._models)), None)
-
-
-def register_for_checkpointing(accelerator: Accelerator, handle: HookState, name: str = "headway") -> None:
-    """Include the residuals in ``accelerator.save_state`` and ``load_state``, a file for each process.
-
-    ``accelerator.register_for_checkpointing(handle)`` is not enough: it saves only those of the main process.
-
-    Args:
-        accelerator: Accelerator that saves and loads the states.
-        handle: Handle returned by `attach`.
-        name: Prefix of the files, ``NAME-RANK.pt``; must differ between models.
-    """
-
-    def save(models: list[Any], weights: list[Any], folder: Path | str) -> None:
-        save_residuals(handle, folder, name)
-
-    def load(models: list[Any], folder: Path | str) -> None:
-        load_residuals(handle, folder, accelerator.device, name)
-
-    accelerator.register_save_state_pre_hook(save)
-    accelerator.register_load_state_pre_hook(load)
