@@ -1,14 +1,7 @@
-"""Headway in the Hugging Face Trainer.
-
-trainer = transformers.Trainer(...)
-trainer.add_callback(headway.integrations.transformers.HeadwayCallback(trainer))
-trainer.train()
-"""
+"""The callback that averages gradients: Headway's hook in the DDP model of the Trainer."""
 
 from __future__ import annotations
 
-import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -16,25 +9,19 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from headway.ddp import Adaptive, Fixed, HookState, hook
 from headway.ddp.hook_state import LossScaler
 from headway.ddp.model import Buffers, find_ddp
-from headway.integrations._shared import check_config, load_residuals, optimizer_to_correct, save_residuals
-from headway.report import scalars
-
-try:
-    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-except ImportError as error:
-    raise ImportError(f"transformers cannot be imported ({error}): pip install 'headway[transformers]'") from error
+from headway.integrations._shared import check_config, load_residuals, optimizer_to_correct
+from headway.integrations.transformers.handle_callback import HandleCallback, checkpoint_of
 
 if TYPE_CHECKING:
     from transformers import Trainer
 
-__all__ = ["HeadwayCallback"]
 
-
-class HeadwayCallback(TrainerCallback):
+class HeadwayCallback(HandleCallback):
     """Lets Headway average the gradients of a Trainer's model, from the beginning of ``train()`` to its end.
 
     A second ``train()`` keeps the residuals of the first if the Trainer continues with the same model; one that resumes
@@ -50,14 +37,11 @@ class HeadwayCallback(TrainerCallback):
     def __init__(
         self, trainer: Trainer, config: Adaptive | Fixed | None = None, *, buffers: Buffers = "average"
     ) -> None:
-        if not hasattr(trainer, "callback_handler"):
-            raise ValueError(f"HeadwayCallback takes the Trainer it is added to, not a {type(trainer).__name__}")
+        super().__init__(trainer)
         check_config(config)
-        self._trainer = trainer
         self._config = config
         self._buffers = buffers
         self._slot: _HookSlot | None = None
-        self._has_warned = False
 
     @property
     def handle(self) -> HookState | None:
@@ -68,7 +52,7 @@ class HeadwayCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Attach to the DDP model that the Trainer has made."""
-        self._move_to_front()
+        self._order_callbacks()
         ddp = find_ddp(self._trainer.model_wrapped)
         if ddp is None:
             self._reject_or_warn(args.world_size)
@@ -87,29 +71,9 @@ class HeadwayCallback(TrainerCallback):
             buffers=self._buffers,
         )
         if state.global_step > 0:
-            load_residuals(handle, _checkpoint_of(args, state), args.device)
+            load_residuals(handle, checkpoint_of(args, state), args.device)
         elif before is not None and is_same_model:
             handle.load_state_dict(before.state_dict(), strict=False)
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Add "headway/saved" and so on to the logs of training."""
-        if self.handle is None or logs is None or any(name.startswith("eval_") for name in logs):
-            return
-        values = scalars(self.handle)
-        logs.update(values)
-        state.log_history[-1].update(values)
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Write the residuals of this rank into the checkpoint."""
-        if self.handle is not None and not args.save_only_model and not state.is_hyper_param_search:
-            save_residuals(self.handle, _checkpoint_of(args, state))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -120,21 +84,11 @@ class HeadwayCallback(TrainerCallback):
             self.handle.average_buffers()
         self.handle.close()
 
-    def _move_to_front(self) -> None:
-        """Run before callbacks that write logs, which see only what earlier callbacks have added.
-
-        The list is replaced, not changed, because the Trainer may be iterating over it.
-        """
-        others = [callback for callback in self._trainer.callback_handler.callbacks if callback is not self]
-        self._trainer.callback_handler.callbacks = [self, *others]
-
     def _reject_or_warn(self, num_processes: int) -> None:
         kind = type(self._trainer.model_wrapped).__name__
         if num_processes > 1:
             raise ValueError(f"Headway averages the gradients of DistributedDataParallel models, but this is a {kind}")
-        if not self._has_warned:
-            self._has_warned = True
-            warnings.warn("there is one process, so Headway does nothing: start with torchrun", stacklevel=2)
+        self._warn_of_one_process()
 
 
 class _HookSlot:
@@ -183,9 +137,3 @@ def _hook_of_slot(slot: _HookSlot, bucket: Any) -> Future[Tensor]:
 
 # DDP compares annotations with the types themselves, not with their names.
 _hook_of_slot.__annotations__ |= {"bucket": vars(dist)["GradBucket"], "return": Future[Tensor]}
-
-
-def _checkpoint_of(args: TrainingArguments, state: TrainerState) -> Path:
-    """Return the folder of the Trainer's checkpoint of this step."""
-    assert args.output_dir is not None
-    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
