@@ -15,67 +15,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.nn.parallel import DistributedDataParallel
 
 import headway
+from contenders import LEARNING_RATE, Contender
 from headway.lab import Control
 from headway.train import Samples, Task, cnn, load_images
-from peers import SparseLoCo
 
-BATCH, LEARNING_RATE, MOMENTUM = 16, 0.05, 0.9
 DECAYING = 0.25
 """The learning rate falls to zero over this last part of the run."""
 EVERY = 8
 """Steps between copies of the parameters."""
 NUM_TESTED, CHUNK = 2000, 500
-ONE_BUCKET_MB = 1000
 SETTLING_S = 0.5
 """For the lab to go back to the first phase."""
-
-
-class Contender:
-    """A new model and its optimizer, as a contender has them."""
-
-    def __init__(self, contender: dict[str, Any]) -> None:
-        torch.manual_seed(contender["seed"])
-        kind, options = contender["kind"], contender.get("options", {})
-        self.handle: headway.HookState | headway.local.LocalOptimizer | None = None
-        self.bare = cnn()
-        self.module: nn.Module = self.bare
-        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
-            self.bare.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM
-        )
-        if kind == "local":
-            options = {**options, "config": headway.Adaptive(timeout_s=120)}
-            self.handle = self.optimizer = headway.local.wrap(self.bare, self.optimizer, **options)
-        elif kind == "sparseloco":
-            self.optimizer = SparseLoCo(self.bare, self.optimizer, **options)
-        else:
-            self._wrap(kind, options, is_corrected=contender.get("is_corrected", True))
-
-    def _wrap(self, kind: str, options: dict[str, Any], *, is_corrected: bool) -> None:
-        ddp = DistributedDataParallel(self.bare, bucket_cap_mb=ONE_BUCKET_MB if kind == "powersgd" else 25)
-        self.module = ddp
-        given = self.optimizer if is_corrected else None
-        if kind == "fp16":
-            ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
-        elif kind == "powersgd":  # with more than one bucket it hangs on Gloo
-            state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, **options)
-            ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        elif kind == "fixed":
-            self.handle = headway.attach(ddp, headway.Fixed(timeout_s=120, **options), optimizer=given)
-        elif kind == "adaptive":
-            self.handle = headway.attach(ddp, headway.Adaptive(timeout_s=120, **options), optimizer=given)
-
-    def model(self) -> Tensor:
-        """Return a copy of the parameters; with local steps, of the model that all ranks have in common."""
-        if isinstance(self.handle, headway.local.LocalOptimizer):
-            with self.handle.averaged():
-                return nn.utils.parameters_to_vector(self.bare.parameters()).detach().clone()
-        if isinstance(self.optimizer, SparseLoCo):
-            return self.optimizer.common.clone()
-        return nn.utils.parameters_to_vector(self.bare.parameters()).detach().clone()
 
 
 def run(contender: dict[str, Any], task: Task, control: Control, num_steps: int, first: int) -> dict[str, Any]:
@@ -85,7 +37,7 @@ def run(contender: dict[str, Any], task: Task, control: Control, num_steps: int,
     dist.barrier()
     began = time.monotonic()
     taking_part = Contender(contender)
-    module, optimizer, handle = taking_part.module, taking_part.optimizer, taking_part.handle
+    handle = taking_part.handle
     attach_s = time.monotonic() - began
     generator = torch.Generator().manual_seed(1000 * contender["seed"] + dist.get_rank())
     copies: list[Tensor] = []
@@ -95,19 +47,15 @@ def run(contender: dict[str, Any], task: Task, control: Control, num_steps: int,
         if contender.get("phases", True):
             control.step(first + step)
         start = time.monotonic()
-        for group in optimizer.param_groups:
+        for group in taking_part.optimizer.param_groups:
             group["lr"] = LEARNING_RATE * min(1.0, (num_steps - step) / (DECAYING * num_steps))
-        images, labels = task.train.batch(BATCH, generator)
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(module(images), labels).backward()
-        optimizer.step()
-        steps.append({"seconds": time.monotonic() - start, **in_force(handle)})
+        loss = taking_part.step(task.train, generator)
+        steps.append({"seconds": time.monotonic() - start, "loss": loss, **in_force(handle)})
         if (step + 1) % EVERY == 0:
             copies.append(taking_part.model())
     dist.barrier()
     decisions = [] if handle is None else [decision.words for decision in handle.history]
-    if handle is not None:
-        handle.close()
+    taking_part.close()
     accuracies = [accuracy(copy, task.test, NUM_TESTED) for copy in copies]
     final = accuracy(copies[-1], task.test, len(task.test))
     return {

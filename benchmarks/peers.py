@@ -1,4 +1,7 @@
-"""Peers that are not in torch, in a few lines each: SparseLoCo from its paper, on torch.distributed as it is."""
+"""Peers in a few lines each: SparseLoCo from its paper on torch.distributed, and torch's own post-local SGD.
+
+Models must be equal when a peer is made. ``common`` is the model that all ranks have after their last exchange.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer
+from torch.nn.parallel import DistributedDataParallel
 
 CHUNK, TOP, LEVELS = 4096, 64, 4
 """The largest 64 of each 4,096 entries, in 2 bits."""
@@ -23,12 +30,9 @@ class SparseLoCo(torch.optim.Optimizer):
         super().__init__(inner.param_groups, inner.defaults)
         self.inner, self.model, self.steps, self.decay = inner, model, steps, decay
         self.param_groups, self.state = inner.param_groups, inner.state
-        flat = nn.utils.parameters_to_vector(model.parameters()).detach()
-        dist.broadcast(flat, 0)
-        self.common = flat.clone()
-        self.residual = torch.zeros(-(-flat.numel() // CHUNK) * CHUNK)
+        self.common = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+        self.residual = torch.zeros(-(-self.common.numel() // CHUNK) * CHUNK)
         self.num_steps = 0
-        nn.utils.vector_to_parameters(flat.clone(), model.parameters())
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:
@@ -69,3 +73,31 @@ def _decoded(message: Tensor, numel: int) -> Tensor:
     scales = message[num_offsets + packed.numel() :].clone().view(torch.float32).view(-1, 1)
     values = (codes.float() / (LEVELS - 1) * 2 - 1) * scales
     return torch.zeros(num_chunks, CHUNK).scatter_(1, offsets, values).flatten()
+
+
+class PostLocalSGD(torch.optim.Optimizer):
+    """H local steps, then an all-reduce of models: torch's hook, averager and optimizer (arXiv 1808.07217).
+
+    Steps are local from the first one on, since a dense all-reduce in each of the first steps is what a slow network
+    cannot carry. torch would average after steps 1, H + 1, ...; this averages after H, 2 H, ... as the others do.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel, inner: torch.optim.Optimizer, steps: int = 32) -> None:
+        super().__init__(inner.param_groups, inner.defaults)
+        self.param_groups, self.state = inner.param_groups, inner.state
+        state = PostLocalSGDState(None, None, start_localSGD_iter=0, post_local_gradient_allreduce=False)
+        ddp.register_comm_hook(state, post_localSGD_hook)
+        self.module, self.steps = ddp.module, steps
+        averager = PeriodicModelAverager(period=steps, warmup_steps=steps - 1)
+        self.post_local = PostLocalSGDOptimizer(inner, averager)
+        self.common = self._model()
+
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """Take a local step, and average models after every H."""
+        assert closure is None, "torch's optimizer takes none"
+        self.post_local.step()
+        if self.post_local.averager.step % self.steps == 0:
+            self.common = self._model()
+
+    def _model(self) -> Tensor:
+        return nn.utils.parameters_to_vector(self.module.parameters()).detach().clone()
