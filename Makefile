@@ -44,6 +44,7 @@ bench: $(INSTALLED)  ## the benchmarks; seven hours
 	$(BIN)/python benchmarks/control.py
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/adaptive.py
+	$(BIN)/python benchmarks/computing_share.py
 	$(BIN)/python benchmarks/gossip.py
 	$(BIN)/python benchmarks/gossip_learning.py
 	$(BIN)/python benchmarks/gossip_rate.py
