@@ -12,7 +12,7 @@ import headway
 from headway.integrations import accelerate
 from tests.ddp.training import LINK, mlp, parameters_of, step_once, wrap
 
-CONFIG = headway.Fixed(exchange="allgather_topk", ratio=0.05, link=LINK, timeout_s=20)
+CONFIG = headway.Fixed(exchange="allgather_topk", ratio=0.05, fusion="bucket", link=LINK, timeout_s=20)
 
 
 class Accelerator:
