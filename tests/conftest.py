@@ -1,5 +1,9 @@
+import atexit
 import gc
+import os
 import shlex
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +14,9 @@ from hypothesis import settings
 from headway.kernels import warm_up
 from tests import forked
 from tests.pool import Pool
+
+os.environ["XDG_CACHE_HOME"] = _cache = tempfile.mkdtemp(prefix="headway-cache-")  # not the user's; for all processes
+atexit.register(shutil.rmtree, _cache, ignore_errors=True)
 
 TIERS = ("pool", "lab")
 SCRIPTS = Path(__file__).with_name("scripts")

@@ -5,7 +5,7 @@ from headway.exchange.base import ALL_RANKS, Channel, Exchange, Job, Traffic, ex
 from headway.exchange.buffers import BUFFERS_EVERY, BufferAverager
 from headway.exchange.catalogue import PLAIN
 from headway.exchange.channel import ExecutorChannel
-from headway.exchange.compute_speed import ComputeSpeed, measure_speed, measure_speeds
+from headway.exchange.compute_speed import ComputeSpeed, measure_speed
 from headway.exchange.control import CodeGain, Controller, GainCurves, StepPlan
 from headway.exchange.costs import CostModel, CostTable, ExchangeCost
 from headway.exchange.description import (
@@ -19,6 +19,7 @@ from headway.exchange.description import (
 from headway.exchange.engine import Engine
 from headway.exchange.gather import GatherExchange
 from headway.exchange.layout import BucketLayout, Layout, parameters_of
+from headway.exchange.machine_speeds import measure_speeds
 from headway.exchange.memories import Memories
 from headway.exchange.plan import Plan
 from headway.exchange.records import (

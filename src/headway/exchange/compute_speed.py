@@ -1,20 +1,17 @@
-"""How fast exchanges compute on this machine: each is timed without a network when training starts."""
+"""How fast exchanges compute on this machine: each is timed without a network."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from headway.collectives import NATIVE, Executor
 from headway.compress import BucketMemory, Shape, wanted_entries
 from headway.exchange.base import Job, exchange_of
-from headway.exchange.plan import Form, Plan
-from headway.kernels import warm_up as compile_kernels
+from headway.exchange.plan import Plan
 
 _SMALL, _LARGE = 1 << 16, 1 << 20
 _FEW, _MANY = 0.01, 0.1
@@ -56,22 +53,6 @@ class NullChannel:
     def broadcast(self, tensor: Tensor, root: int, algorithm: str) -> Tensor:
         del root, algorithm
         return tensor
-
-
-def measure_speeds(executor: Executor, plans: Iterable[Plan]) -> dict[Form, ComputeSpeed]:
-    """Compile the kernels, and time every form of plan on all ranks at the same time; return the means over ranks.
-
-    Ranks that share a machine will compute at the same time in training too. All ranks get the same result.
-    """
-    compile_kernels()
-    speeds = {}
-    for plan in {plan.form: plan for plan in plans}.values():
-        executor.all_gather(torch.zeros(1), NATIVE)
-        own = measure_speed(plan, executor.num_ranks)
-        numbers = torch.tensor([own.call_s, own.entry_s, own.sent_s], dtype=torch.float64)
-        call_s, entry_s, sent_s = executor.all_gather(numbers, NATIVE).mean(dim=0).tolist()
-        speeds[plan.form] = ComputeSpeed(call_s=call_s, entry_s=entry_s, sent_s=sent_s)
-    return speeds
 
 
 def measure_speed(plan: Plan, num_ranks: int) -> ComputeSpeed:
