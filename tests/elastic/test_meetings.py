@@ -68,15 +68,37 @@ def test_one_that_comes_too_late_asks_and_is_let_in_at_the_next_meeting():
     assert not ranks[0].has_guests()
 
 
-def test_a_second_process_of_a_rank_knows_that_it_is_one():
+def in_another_process(monkeypatch, make):
+    with monkeypatch.context() as patch:
+        patch.setattr(meetings, "_name_of_process", lambda _: "another process")
+        return make()
+
+
+def test_a_second_process_of_a_rank_knows_that_it_is_one(monkeypatch):
     store, ranks = run_of(2)
     assert not any(each.is_back for each in ranks)
-    assert Meetings(members_of(store, 1, 2), TIMEOUT_S).is_back
+    assert in_another_process(monkeypatch, lambda: Meetings(members_of(store, 1, 2), TIMEOUT_S)).is_back
 
 
-def test_one_that_is_back_before_it_was_missed_takes_the_place_of_its_first_process():
+def test_a_second_run_of_the_same_processes_is_another_one(monkeypatch):
+    store = dist.HashStore()
+    members = [members_of(store, rank, 2) for rank in range(2)]
+    for _ in range(2):
+        ranks = [Meetings(each, TIMEOUT_S) for each in members]
+        assert not any(each.is_back for each in ranks)
+        assert [meeting.members.names for meeting in at_once(*(each.meet for each in ranks))] == [(0, 1)] * 2
+    again = in_another_process(monkeypatch, lambda: Meetings(members_of(store, 1, 2), TIMEOUT_S))
+    with ThreadPoolExecutor(1) as pool:
+        back = pool.submit(again.ask)
+        while not ranks[0].has_guests():
+            time.sleep(0.01)
+        assert ranks[0].meet({1}).guests == (1,)
+        assert back.result().members.names == (0, 1)
+
+
+def test_one_that_is_back_before_it_was_missed_takes_the_place_of_its_first_process(monkeypatch):
     store, ranks = run_of(3)
-    again = Meetings(members_of(store, 1, 3), TIMEOUT_S)
+    again = in_another_process(monkeypatch, lambda: Meetings(members_of(store, 1, 3), TIMEOUT_S))
     with ThreadPoolExecutor(1) as pool:
         back = pool.submit(again.ask)
         while not ranks[0].has_guests():

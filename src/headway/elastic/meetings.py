@@ -7,6 +7,11 @@
     let_in/WORD         the number of the meeting that has let it in
     num_asked           how many times a rank has asked
 
+and, for all runs of these ranks,
+
+    process/RANK        the first process of this rank
+    run                 the number of the latest run
+
 Whoever comes too late finds itself left out, and asks to be let in.
 """
 
@@ -14,11 +19,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 
 from torch._C._distributed_c10d import PrefixStore
 
@@ -43,6 +50,12 @@ class Meeting:
     guests: tuple[int, ...]
 
 
+@cache
+def _name_of_process(pid: int) -> str:
+    """Return a name that no other process has, nor one that was forked from it."""
+    return f"{pid}/{uuid.uuid4().hex}"
+
+
 class Meetings:
     """The meetings of a run, as one rank attends them.
 
@@ -54,19 +67,24 @@ class Meetings:
     """
 
     def __init__(self, members: Members, timeout_s: float) -> None:
-        store = without_server(members.store)
+        store = PrefixStore(f"headway/meetings/{attempt()}", without_server(members.store))
         self._all = replace(members, store=store, group=None)
         self._name = members.names[members.rank]
         self._timeout_s = timeout_s
-        self._store = PrefixStore(f"headway/meetings/{attempt()}", store)
         self._number = 0
         self._names = members.names
         """The ranks that take part."""
         self._num_let_in = 0
         with self._at_store():
-            num_lives = self._store.add(f"lives/{self._name}", 1)
-        self.is_back = num_lives > 1
-        """Whether an earlier process of this rank has taken part: this one must ask to be let in."""
+            me = store.compare_set(f"process/{self._name}", "", _name_of_process(os.getpid())).decode()
+            self.is_back = me != _name_of_process(os.getpid())
+            """Whether an earlier process of this rank has taken part: this one must ask to be let in."""
+            if self.is_back:
+                run = store.get("run").decode()
+            else:
+                run = str(next(members.numbers))
+                store.set("run", run)
+        self._store = PrefixStore(run, store)
 
     def has_guests(self) -> bool:
         """Return whether a rank asks to be let in."""
