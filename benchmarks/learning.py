@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,11 +22,13 @@ from headway.compress import BucketMemory, Shape
 from headway.exchange import Job, Plan, exchange_of
 from headway.kernels import Momentum, Velocity, gain_curve
 from headway.train import Task, cnn, load_images
+from headway.train.models import resnet, transformer
+from headway.train.text import load_text
 
 NUM_WORKERS = 8
 BATCH = 16
 EVERY = 10
-NUM_TESTED, NUM_GLANCED_AT = 10_000, 2000
+NUM_TESTED, NUM_GLANCED_AT, CHUNK = 10_000, 2000, 500
 
 
 class Hall:
@@ -62,22 +65,29 @@ class HallChannel:
         return tensor.copy_(self._meet(tensor)[root])
 
 
-WIDTHS = {"cnn": 32, "small": 16}
+MODELS = {"cnn": cnn, "small": partial(cnn, width=16), "resnet": resnet, "transformer": transformer}
 
 
-def gradient_of(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, float]:
+def gradient_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Tensor, float]:
     """Return the flat gradient of one worker's batch, and its loss."""
     model.zero_grad()
-    loss = nn.functional.cross_entropy(model(images), labels)
+    loss = nn.functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
     loss.backward()
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]), loss.item()
 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, task: Task, num_tested: int) -> float:
-    """Return the share of test images that it gets right."""
-    chosen = slice(0, num_tested)
-    return (model(task.test.inputs[chosen]).argmax(1) == task.test.targets[chosen]).float().mean().item()
+    """Return the share of test images, or characters, that it gets right."""
+    model.eval()
+    right = [
+        (model(inputs).argmax(-1) == targets).float().flatten()
+        for inputs, targets in zip(
+            task.test.inputs[:num_tested].split(CHUNK), task.test.targets[:num_tested].split(CHUNK), strict=True
+        )
+    ]
+    model.train()
+    return torch.cat(right).mean().item()
 
 
 def memory_of(shape: Shape, momentum: float | None) -> BucketMemory:
@@ -97,9 +107,13 @@ def train(
 ) -> list[dict[str, float]]:
     """Train with one plan; return what was seen every few steps."""
     torch.manual_seed(seed)
-    model = cnn(width=WIDTHS[model_name])
+    model = MODELS[model_name](task.num_classes)
     shape = Shape(tuple(parameter.numel() for parameter in model.parameters()))
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.0 if is_corrected else momentum)
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(
+        model.parameters(), lr=lr, momentum=0.0 if is_corrected else momentum
+    )
+    if task.is_text:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: falling(step + 1, steps))
     generators = [torch.Generator().manual_seed(1000 * seed + rank) for rank in range(NUM_WORKERS)]
     memories = [memory_of(shape, momentum if is_corrected else None) for _ in range(NUM_WORKERS)]
@@ -143,6 +157,23 @@ def own_gain(gradient: Tensor, memory: BucketMemory, plan: Plan) -> tuple[float,
     return gain_curve(total).at(plan.sent_ratio), gain_curve(added).at(plan.sent_ratio)
 
 
+def steps_to(seen: list[dict[str, float]], loss: float) -> float | None:
+    """Return after how many steps the mean of three looks at the training loss was this low; None if it never was."""
+    losses = [each["loss"] for each in seen]
+    for number in range(2, len(seen)):
+        if sum(losses[number - 2 : number + 1]) / 3 <= loss:
+            return seen[number]["step"]
+    return None
+
+
+def effort_of(seen: list[dict[str, float]], dense: list[dict[str, float]]) -> str:
+    """Return how many times the steps of dense it takes to the loss that dense has after half of its steps."""
+    half = len(dense) // 2
+    loss = sum(each["loss"] for each in dense[half - 2 : half + 1]) / 3
+    needed, of_dense = steps_to(seen, loss), steps_to(dense, loss)
+    return "not reached" if needed is None or of_dense is None else f"{needed / of_dense:.2f}"
+
+
 def main(
     output: Annotated[Path, typer.Option(help="Where the figures go, a line of JSON a run.")] = Path(
         "build/learning.jsonl"
@@ -150,19 +181,23 @@ def main(
     exchanges: Annotated[str, typer.Option(help="Beside dense.")] = "allgather_topk,union_topk,star_topk,var_topk",
     ratios: Annotated[str, typer.Option(help="Of the entries sent.")] = "0.1,0.03,0.01,0.003,0.001",
     values: Annotated[str, typer.Option(help="Value formats of all-gather top-k; the others send fp32.")] = "fp32",
-    model: Annotated[str, typer.Option(help="cnn (1.66M parameters) or small (417k).")] = "cnn",
+    model: Annotated[
+        str, typer.Option(help="cnn (1.66M parameters), small (417k), resnet, or transformer, with AdamW.")
+    ] = "cnn",
     corrections: Annotated[
         str, typer.Option(help="Momentum: by SGD (plain), or before compression.")
     ] = "plain,corrected",
     steps: Annotated[int, typer.Option(min=10, help="How many steps a run has.")] = 300,
-    lr: Annotated[float, typer.Option(help="The learning rate; it falls over the last quarter.")] = 0.05,
+    lr: Annotated[
+        float, typer.Option(help="The learning rate, which falls over the last quarter; 0.002 suits the transformer.")
+    ] = 0.05,
     momentum: Annotated[float, typer.Option(help="Of SGD.")] = 0.9,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 2,
-    data: Annotated[Path | None, typer.Option(help="A folder of idx files.")] = None,
+    data: Annotated[Path | None, typer.Option(help="A folder of idx files, or a text.")] = None,
 ) -> None:
     """Train with every plan, and write what was seen."""
     torch.set_num_threads(1)
-    task = load_images(data)
+    task = load_text(data) if model == "transformer" else load_images(data)
     sparse = [
         Plan(exchange=name, ratio=float(c), values=each)
         for name in exchanges.split(",")
@@ -173,6 +208,7 @@ def main(
     runs += [(plan, correction) for correction in corrections.split(",") for plan in sparse]
     output.parent.mkdir(exist_ok=True, parents=True)
     for seed in range(seeds):
+        dense: list[dict[str, float]] = []
         for plan, correction in runs:
             start = time.perf_counter()
             is_corrected = correction == "corrected"
@@ -182,9 +218,11 @@ def main(
                 said = {"exchange": plan.exchange, "ratio": plan.sent_ratio, "values": plan.values, **options}
                 print(json.dumps({**said, "correction": correction, "seen": seen}), file=lines)
             gain = sum(each["gain"] for each in seen) / len(seen)
+            dense = dense or seen
             print(
                 f"{task.name} {plan.exchange} {plan.sent_ratio} {plan.values} {correction} seed {seed}: "
-                f"{seen[-1]['accuracy']:.1%} after {steps} steps, gain {gain:.3f}, {time.perf_counter() - start:.0f} s",
+                f"{seen[-1]['accuracy']:.1%} after {steps} steps, gain {gain:.3f}, effort {effort_of(seen, dense)}, "
+                f"{time.perf_counter() - start:.0f} s",
                 flush=True,
             )
 

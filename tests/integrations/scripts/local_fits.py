@@ -19,6 +19,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import MixedPrecision
+from tests.ranks import refusal
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -140,13 +141,7 @@ def refusals(folder: Path) -> list[str]:
         lambda: HeadwayLocalStrategy(find_unused_parameters=True, ddp_comm_hook=print),
         lambda: fit(1, folder, make=TwoOptimizers),
     ]
-    said = []
-    for attempt in attempts:
-        try:
-            attempt()
-        except ValueError as error:
-            said.append(str(error))
-    return said
+    return [refusal(attempt) for attempt in attempts]
 
 
 def warnings_of_resuming(checkpoint: Path, folder: Path) -> tuple[list[str], Model]:

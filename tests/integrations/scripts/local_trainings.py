@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from tests.ranks import refusal
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -129,13 +130,7 @@ def refusals(trainer: Trainer, folder: Path) -> list[str]:
         lambda: HeadwayLocalCallback(sharded),
         come_late,
     ]
-    said = []
-    for attempt in attempts:
-        try:
-            attempt()
-        except ValueError as error:
-            said.append(str(error))
-    return said
+    return [refusal(attempt) for attempt in attempts]
 
 
 def train_alone(trainer: Trainer) -> list[str]:
