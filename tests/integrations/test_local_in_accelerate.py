@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integrations.local_checks import check_common_model, check_ends, check_own_models
 from tests.launching import json_of, run_ranks
 
 SCRIPT = Path(__file__).with_name("scripts") / "local_accelerations.py"
@@ -21,25 +22,17 @@ def both(tmp_path_factory):
 
 
 def test_ranks_train_models_of_their_own_on_data_of_their_own(both):
-    first, second = both
-    assert first["own"] != second["own"]
-    assert sorted(first["samples"] + second["samples"]) == list(range(40))
+    check_own_models(both, num_steps=10, num_exchanges=3)
     for saw in both:
-        assert (saw["steps"], saw["exchanges"]) == (10, 3)
-        assert saw["saved"] > 0.8
         assert saw["lr"] == pytest.approx(0.05 * (1 / 3 + 2 / 3 * 20 / 40))  # Accelerate's schedulers count all ranks
 
 
 def test_all_ranks_end_with_the_same_model(both):
-    first, second = both
-    for run in ("at the end", "accumulated", "scaled", "without"):
-        assert first[run] == second[run] != "not finite", run
+    check_ends(both, "at the end", "accumulated", "scaled", "without")
 
 
 def test_the_common_model_is_saved(both):
-    first, second = both
-    assert first["common"] == second["common"] == first["in the checkpoint"]
-    assert first["own"] != first["common"] != second["own"]
+    check_common_model(both, "common")
 
 
 def test_a_resumed_run_goes_on_to_the_bit(both):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integrations.local_checks import check_common_model, check_ends, check_own_models
 from tests.launching import json_of, run_ranks
 
 SCRIPT = Path(__file__).with_name("scripts") / "local_fits.py"
@@ -26,25 +27,17 @@ def both(folder):
 
 
 def test_ranks_train_models_of_their_own_on_data_of_their_own(both):
-    first, second = both
-    assert first["own"] != second["own"]
-    assert sorted(first["samples"] + second["samples"]) == list(range(40))
+    check_own_models(both, num_steps=20, num_exchanges=6)
     for saw in both:
         assert saw["model"] == "Model"  # no DDP
-        assert (saw["steps"], saw["exchanges"]) == (20, 6)
-        assert saw["saved"] > 0.8
 
 
 def test_all_ranks_end_with_the_same_model(both):
-    first, second = both
-    for run in ("at the end", "manual", "scaled", "without"):
-        assert first[run] == second[run] != "not finite", run
+    check_ends(both, "at the end", "manual", "scaled", "without")
 
 
 def test_the_common_model_is_validated_and_saved(both):
-    first, second = both
-    assert first["validated"] == second["validated"] == first["in the checkpoint"]
-    assert first["own"] != first["validated"] != second["own"]
+    check_common_model(both, "validated")
 
 
 def test_a_resumed_run_goes_on_to_the_bit(both):

@@ -35,7 +35,7 @@ def take_back(overlap: int) -> tuple[bool, ...]:
     model = network(norm=True)
     optimizer = wrapped(model, 2, overlap=overlap, config=SPARSE, on_loss="continue")
     train(model, optimizer, range(9))  # the next exchange begins with the next step
-    state, residual = optimizer._rounds.state, optimizer._rounds._residual.clone()
+    state, residual = optimizer._rounds.state, optimizer._averaging.residual.clone()
     base, common = state.base.clone(), state.common.clone()
     fail_next_round(optimizer, is_before_it=False)
     train(model, optimizer, range(9, 10 + overlap))
@@ -43,7 +43,7 @@ def take_back(overlap: int) -> tuple[bool, ...]:
     is_as_before = (
         torch.equal(state.common, common),
         torch.allclose(state.base, base, atol=1e-7),
-        torch.equal(optimizer._rounds._residual, residual),
+        torch.equal(optimizer._averaging.residual, residual),
     )
     train(model, optimizer, range(20, 30))
     has_moved = not torch.equal(state.common, common)

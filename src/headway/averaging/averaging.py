@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from zlib import crc32
 
@@ -28,6 +30,17 @@ from headway.kernels import Momentum
 from headway.kernels import warm_up as compile_kernels
 from headway.network import NetworkView
 from headway.tuner import Adaptive, Decision, DecisionLog, Fixed, Pace, make_loop
+
+
+@contextmanager
+def _released_on_failure(executor: Executor) -> Iterator[None]:
+    """Let no rank wait for this one, and no thread live on, if what follows fails."""
+    try:
+        yield
+    except BaseException:
+        executor.abandon()
+        executor.close(deadline=time.monotonic())
+        raise
 
 
 class Averaging:
@@ -65,25 +78,26 @@ class Averaging:
     ) -> None:
         self.config = config
         self.executor = Executor(group, timeout_s=config.timeout_s, debug=config.debug)
-        if isinstance(config, Adaptive) or config.plan.keeps_memory:
-            # Not in the middle of a step that other ranks wait for, nor before this one can say that it is alive.
-            compile_kernels()
-        log, trouble = self._open_log()
-        buffers = [(name, buffer.numel(), str(buffer.dtype)) for name, buffer in find_buffers().items()]
-        self._check_agreement(trouble, [buffers, may_skip_parameters, momentum, paces, *same_everywhere])
-        self._history: History = History() if before is None else before._history
-        self._decisions_before = () if before is None else before.decisions
-        self.loop = make_loop(
-            config,
-            self.executor,
-            group,
-            log,
-            is_corrected=momentum is not None,
-            paces=paces,
-            costs=costs,
-        )
-        channel = ExecutorChannel(self.executor, self.loop.current.costs)
-        self.buffers = BufferAverager(find_buffers, channel, buffers_every)
+        with _released_on_failure(self.executor):
+            if isinstance(config, Adaptive) or config.plan.keeps_memory:
+                # Not in the middle of a step that other ranks wait for, nor before this one can say that it is alive.
+                compile_kernels()
+            log, trouble = self._open_log()
+            buffers = [(name, buffer.numel(), str(buffer.dtype)) for name, buffer in find_buffers().items()]
+            self._check_agreement(trouble, [buffers, may_skip_parameters, momentum, paces, *same_everywhere])
+            self._history: History = History() if before is None else before._history
+            self._decisions_before = () if before is None else before.decisions
+            self.loop = make_loop(
+                config,
+                self.executor,
+                group,
+                log,
+                is_corrected=momentum is not None,
+                paces=paces,
+                costs=costs,
+            )
+            channel = ExecutorChannel(self.executor, self.loop.current.costs)
+            self.buffers = BufferAverager(find_buffers, channel, buffers_every)
         self.averager = Averager(
             channel,
             self.loop,
@@ -104,6 +118,11 @@ class Averaging:
     def plan(self) -> Plan:
         """The plan in force."""
         return self.averager.plan
+
+    @property
+    def residual(self) -> Tensor | None:
+        """What this rank has kept back; None if nothing."""
+        return None if self.averager.memories is None else self.averager.memories.residual
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

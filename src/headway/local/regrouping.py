@@ -60,7 +60,7 @@ class Regrouping:
         Args:
             before: The averaging that has failed; None on a rank that asks to be let in.
             error: How it has failed.
-            settle: Takes a new averaging over; called again with another one if it raises `PeerLost`.
+            settle: Takes a new averaging over; called again with another one if a rank is lost meanwhile.
 
         Raises:
             HeadwayError: The store where ranks meet is gone.
@@ -75,7 +75,7 @@ class Regrouping:
             try:
                 averaging = self._make(meeting.members, before, costs)
                 return settle(averaging)
-            except PeerLost as another:
+            except HeadwayError as another:  # connecting to a rank that is gone fails without naming it
                 error = another
                 if averaging is not None:
                     _drop(averaging)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.replica import FlatView
 from headway.tuner import Pace
 
 NEW = -1
@@ -44,6 +45,14 @@ class RoundState:
         """Return the state before the first step."""
         velocity = torch.zeros_like(model) if has_velocity else None
         return cls(model, velocity, base=model.clone(), moved=torch.empty_like(model), pace=pace)
+
+    def put(self, model: Tensor, parameters: FlatView) -> None:
+        """Put a model in place whose steps since the last exchange start from the common one."""
+        parameters.write(model)
+        if parameters.is_exact:
+            self.base.copy_(self.common)
+        else:  # 16-bit parameters round what they are given: that is no step of this rank
+            self.base.copy_(self.common - (model - parameters.new()))
 
     def as_data(self) -> dict[str, Any]:
         """Return all that the next steps depend on."""

@@ -16,37 +16,23 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from headway.averaging import Averaging
 from headway.errors import HeadwayError, PeerLost
-from headway.exchange import Bucket, BucketLayout, Memories
+from headway.exchange import Bucket, BucketLayout
 from headway.local.outer import Outer
 from headway.local.regrouping import GuestsWaiting, Regrouping
 from headway.local.round_state import NEW, RoundState
+from headway.local.settling import Settling
 from headway.local.staged_buffers import StagedBuffers
-from headway.replica import FlatView, make_equal
+from headway.replica import FlatView
 from headway.tuner import Pace
 
 _logger = logging.getLogger("headway")
-
-
-class _InCommon(NamedTuple):
-    """Copies of what all ranks have in common between rounds."""
-
-    model: Tensor
-    velocity: Tensor | None
-    buffers: dict[str, Tensor]
-    unmoved: list[Tensor]
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """All of it."""
-        velocity = [] if self.velocity is None else [self.velocity]
-        return [self.model, *velocity, *self.buffers.values(), *self.unmoved]
 
 
 class Rounds:
@@ -87,7 +73,7 @@ class Rounds:
         self._residual_decay = residual_decay
         self._forget = forget
         self._regrouping = regrouping
-        self._unmoved = unmoved
+        self._settling = Settling(parameters, layout, buffers, unmoved)
         self.state = RoundState.at_start(parameters.new(), Pace.of(averaging.plan), has_velocity=outer.has_momentum)
         self._own_s: list[float] = []
         self._left_at: float | None = None
@@ -133,21 +119,20 @@ class Rounds:
             self._apply()
         if not bool(self._parameters.new().isfinite().all()):
             self._start_again()
-        rest = self._sum_of_all()
-        while rest is None:
-            rest = self._sum_of_all()
+        while (rest := self._sum_of_all()) is None:
+            pass
         if self.averaging.averager.memories is not None:
             self.averaging.averager.memories.forget()
         self._buffers.apply(is_late=False)
         self._take(rest.div_(self.averaging.num_ranks))
-        self._write(self.state.common)
+        self._put(self.state.common)
         self.state.num_since = 0
 
     def _sum_of_all(self) -> Tensor | None:
         """Return the sum of what ranks have moved and kept back, and average the buffers; None if ranks were lost."""
         rest = self.state.base - self._parameters.new()
-        if self._residual is not None:
-            rest += self._residual
+        if self.averaging.residual is not None:
+            rest += self.averaging.residual
         try:
             self.averaging.executor.all_reduce(rest)
             self._buffers.stage()
@@ -194,7 +179,7 @@ class Rounds:
         self.state.num_since = 0
         self._buffers.stage()
         if self._regrouping is not None:
-            self.state.residual_before = None if self._residual is None else self._residual.clone()
+            self.state.residual_before = None if self.averaging.residual is None else self.averaging.residual.clone()
         was_kept = self._kept()
         own_s = _usual(self._own_s)
         self._own_s = []
@@ -227,7 +212,8 @@ class Rounds:
         self._take(difference)
         is_late = self.state.num_since > 0
         self._buffers.apply(is_late=is_late)
-        self._write(self.state.common + (self._parameters.new() - self.state.base) if is_late else self.state.common)
+        since = self._parameters.new() - self.state.base if is_late else None
+        self._put(self.state.common if since is None else self.state.common + since)
 
     def _take(self, average: Tensor) -> None:
         """Move the common model."""
@@ -255,70 +241,13 @@ class Rounds:
         self._settle(self.averaging)
 
     def _settle(self, averaging: Averaging) -> None:
-        """Take over an averaging of other ranks: agree on the common model, and carry over what is kept.
-
-        A rank may be a round ahead of one that lost its connections first. What was sent in a round that no rank has
-        applied is taken back; where some have, the others take the common model from one of them.
-        """
-        executor, old = averaging.executor, self.averaging
-        has_residual = self._residual is not None or self.state.residual_before is not None
-        rows = executor.all_gather(torch.tensor([self.state.num_rounds, has_residual, self.state.num_steps])).tolist()
-        all_rounds, have_residuals, all_steps = map(list, zip(*rows, strict=True))
-        latest = max(all_rounds)
-        source = all_rounds.index(latest)
-        latest_state = self._state_in_common()
-        if min(all_rounds) < latest:
-            make_equal(executor, latest_state.tensors, source)
-        place, pace = averaging.loop.place_of(vars(old.plan))
-        own = torch.tensor([old.averager.step, place, *pace])
-        step, place, *numbers = executor.broadcast(own, source).tolist()
-        # Nothing is sent from here on: all of it happens, or nothing.
-        residual = self._carry_over(latest_state, latest)
-        if residual is None and any(have_residuals):
-            residual = torch.zeros_like(self.state.common)
-        self.state.num_rounds, self.state.num_steps = latest, max(all_steps)
-        averaging.averager.resume(step, (self._layout,), Memories((self._layout,), residual), [0.0])
-        averaging.loop.resume(step, place, Pace(*numbers))
-        self.state.difference = self.state.residual_before = None
-        self.state.pace = Pace(*numbers)
-        self.state.num_since = self.state.pace.local_steps - 1  # the next step of all ranks ends with an exchange
+        """Take over an averaging of other ranks."""
+        self._settling.settle(self.state, self.averaging, averaging)
         self._own_s, self._left_at = [], None
         self.averaging = averaging
 
-    def _state_in_common(self) -> _InCommon:
-        """Return copies of all that ranks have in common between rounds."""
-        return _InCommon(
-            self.state.common.clone(),
-            None if self.state.velocity is None else self.state.velocity.clone(),
-            self._buffers.common_copies(),
-            [tensor.detach().clone() for tensor in self._unmoved],
-        )
-
-    def _carry_over(self, state: _InCommon, latest: int) -> Tensor | None:
-        """Take over what ranks have in common after the latest round; return the residual to go on with."""
-        if self.state.num_rounds == latest:
-            if self.state.difference is None:
-                return self._residual
-            self.state.base.add_(self.state.moved)
-            return self.state.residual_before
-        self.state.common, self.state.velocity = state.model, state.velocity
-        self._buffers.take_over(state.buffers)
-        if self.state.num_rounds != NEW:
-            self._write(self.state.common + (self._parameters.new() - self.state.base))
-            return self._residual
-        for tensor, value in zip(self._unmoved, state.unmoved, strict=True):
-            tensor.detach().copy_(value)
-        self._buffers.start_again()
-        self._write(self.state.common)
-        return None
-
-    def _write(self, model: Tensor) -> None:
-        """Put a model in place whose steps since the last exchange start from the common one."""
-        self._parameters.write(model)
-        if self._parameters.is_exact:
-            self.state.base.copy_(self.state.common)
-        else:  # 16-bit parameters round what they are given: that is no step of this rank
-            self.state.base.copy_(self.state.common - (model - self._parameters.new()))
+    def _put(self, model: Tensor) -> None:
+        self.state.put(model, self._parameters)
 
     def _skip_round(self) -> None:
         """Leave the common model as it is, because some rank's is not finite: that rank starts again from it."""
@@ -332,11 +261,11 @@ class Rounds:
         _logger.warning("this rank's model has Inf or NaN: it goes on from the common model")
         self._forget()
         self._buffers.start_again()
-        self._write(self.state.common)
+        self._put(self.state.common)
 
     def _kept(self) -> float:
         """Return <d, residual> before the exchange."""
-        residual = self._residual
+        residual = self.averaging.residual
         return 0.0 if residual is None else float(torch.dot(self.state.moved, residual)) * self._residual_decay
 
     def _decay_residual(self) -> None:
@@ -346,18 +275,13 @@ class Rounds:
 
     def _tell_agreement(self, average: Tensor, was_kept: float) -> None:
         """Tell how much of what this rank has moved all ranks agree on, where it was sent."""
-        moved, residual = self.state.moved, self._residual
+        moved, residual = self.state.moved, self.averaging.residual
         is_kept = 0.0 if residual is None else float(torch.dot(moved, residual))
         sent = was_kept + float(torch.dot(moved, moved)) - is_kept
         agreed = float(torch.dot(moved, average))
         if 0 < sent < math.inf and math.isfinite(agreed):
             self.agreement = agreed / sent
             self.averaging.loop.observe_agreement(sent, agreed)
-
-    @property
-    def _residual(self) -> Tensor | None:
-        memories = self.averaging.averager.memories
-        return None if memories is None else memories.residual
 
 
 def _usual(seconds: list[float]) -> float:
