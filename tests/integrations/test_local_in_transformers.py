@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integrations.local_checks import check_common_model, check_ends
 from tests.launching import json_of, run_ranks
 
 SCRIPT = Path(__file__).with_name("scripts") / "local_trainings.py"
@@ -31,15 +32,11 @@ def test_ranks_train_models_of_their_own(both):
 
 
 def test_all_ranks_end_with_the_same_model(both):
-    first, second = both
-    for run in ("at the end", "accumulated", "second", "without"):
-        assert first[run] == second[run] != "not finite", run
+    check_ends(both, "at the end", "accumulated", "second", "without")
 
 
 def test_the_common_model_is_evaluated_and_saved(both):
-    first, second = both
-    assert first["evaluated"] == second["evaluated"] == first["in the checkpoint"]
-    assert first["own"] != first["evaluated"] != second["own"]
+    check_common_model(both, "evaluated")
 
 
 def test_a_resumed_run_goes_on_to_the_bit(both):

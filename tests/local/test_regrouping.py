@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
 import pytest
 import torch
 import torch.distributed as dist
 
-from headway import Fixed, Link, PeerLost
+from headway import Fixed, HeadwayError, Link, PeerLost
+from headway.elastic import Meeting
+from headway.local.regrouping import Regrouping
 from tests.local.loop import flat, network, train, wrapped
 from tests.ranks import refusal, same_on_all
 
-pytestmark = pytest.mark.pool
 SPARSE = Fixed(
     exchange="allgather_topk", ratio=0.05, link=Link(latency_s=1e-4, bandwidth_bps=1e9), timeout_s=20.0, fusion="bucket"
 )
@@ -110,3 +114,29 @@ def ask_for_nonsense() -> str:
 
 def test_other_wishes_are_refused(pool):
     assert pool.run(ask_for_nonsense, num_ranks=1) == ["on_loss is 'hope', but must be 'raise' or 'continue'"]
+
+
+class Meetings:
+    """Stands in for meetings at a store: notes whom ranks hold for lost."""
+
+    def __init__(self) -> None:
+        self.lost = []
+
+    def meet(self, lost) -> Meeting:
+        self.lost.append(tuple(lost))
+        return Meeting(members=None, guests=())
+
+
+def test_ranks_meet_again_if_another_one_is_gone_before_all_are_connected():
+    meetings, made, settled = Meetings(), [], []
+
+    def make(members, before, costs) -> str:
+        made.append(members)
+        if len(made) < 3:
+            raise [HeadwayError("rank 0 cannot connect"), PeerLost([2], "a test")][len(made) - 1]
+        return "an averaging"
+
+    failed = SimpleNamespace(cut_off=lambda: None, close=lambda _: None, loop=MagicMock())
+    Regrouping(meetings, make).regroup(failed, PeerLost([1], "a test"), settled.append)
+    assert meetings.lost == [(1,), (), (2,)]
+    assert settled == ["an averaging"]
